@@ -55,6 +55,13 @@ _IF_DEFINED: Final = re.compile(
     r"(?P<other>\d++|'[^'\\]*+'|\"[^\"\\]*+\")(?=\s*+(?:[,}]|$))"
 )
 """A value that is read only where its name is defined, with a constant for the other case."""
+_STATEMENTS: Final = ("claim", "command", "query")
+"""The keys of a cursor under which its statement stands."""
+_QUERY: Final = re.compile(
+    r"\s*+(?:select|with)\b(?!.*\b(?:limit|fetch|for\s++(?:no\s++key\s++)?update|insert|update|delete|merge)\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""SQL that reads all rows, and claims none."""
 _PLAIN_PATH: Final = re.compile(r"\$?(?:\.?[A-Za-z_]\w*+|\[\d++\]|\['[^']++'\])*+\Z")
 _PART: Final = re.compile(r"[A-Za-z_]\w*|(?<=\[)\d+(?=\])|(?<=\[')[^']+(?='\])")
 
@@ -274,16 +281,49 @@ def _new_step(draft: Draft, first: str) -> str:
 
 
 def cursor_loop(draft: Draft, step: CommentedMap) -> None:
-    """Leaves a loop over a cursor to a person."""
+    """Rewrites a loop over a cursor that reads rows as a loop over the rows of a query, in tables."""
     loop = mapping_at(step, "loop")
-    if loop is None or not ("cursor" in loop or "cursor" in (loop.get("mode"), value_at(loop, "spec", "mode"))):
+    holders = [one for one in (loop, mapping_at(step, "loop", "spec")) if one is not None]
+    if loop is None or not ("cursor" in loop or any(one.get("mode") == "cursor" for one in holders)):
         return
-    draft.decide(
-        step,
-        "loop",
-        "a loop has a list, not a cursor: read the rows in a step before, such as `rows`, and write "
-        'in: "{{ rows.rows }}"; many rows go page by page, with do: jump',
+    cursor = mapping_at(loop, "cursor")
+    word = next((word for word in _STATEMENTS if cursor is not None and word in cursor), None)
+    is_query = cursor is not None and word is not None and kind_of(cursor) in SQL and _QUERY.match(str(cursor[word]))
+    if cursor is None or word is None or not is_query or cursor.keys() - {word, "kind", "auth", "params", "batch"}:
+        draft.decide(
+            step,
+            "loop",
+            "a loop asks once for its rows: write a query of all of them under `rows`, in place of `cursor`, and in it "
+            "no claim of one row after another",
+        )
+        return
+    if word != "command":
+        draft.rename(cursor, word, "command", note=f"`{word}` of a cursor is `command`")
+    draft.rename(loop, "cursor", "rows", note="a loop over a cursor is a loop over the rows of a query")
+    for holder in [one for one in holders if one.get("mode") == "cursor"]:
+        draft.remove(holder, "mode", heir=(loop, "rows"), note="the rows come in their order")
+    draft.remove_empty(loop, "spec", heir=(loop, "rows"))
+    _note_items(draft, step, str(loop.get("iterator")))
+
+
+def _note_items(draft: Draft, step: CommentedMap, iterator: str) -> None:
+    """Says that an item is a table of rows; a person decides where something reads a column of it."""
+    columns: list[Path] = []
+
+    def note(path: Path) -> Replaced:
+        own = path[1:] if path[0] == "iter" else path
+        if own[:1] == (iterator,) and len(own) > 1:
+            columns.append(path)
+        return None
+
+    draft.rewrite_parts(step, ("tool",), note)
+    message = (
+        f"`{iterator}` is a table of rows, not a row: a task of `duckdb` reads it, with tables: {{ {iterator}: … }}"
     )
+    if columns:
+        draft.decide(step, "tool", message)
+    else:
+        draft.note_assumption((step, "tool"), message)
 
 
 def output_block(draft: Draft) -> None:
