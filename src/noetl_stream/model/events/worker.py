@@ -115,7 +115,7 @@ class LoopStarted(Fact, frozen=True, tag="loop.started"):
 
 
 class LoopPagedOut(Fact, frozen=True, tag="loop.paged_out"):
-    """A worker has evaluated ``in`` and stored the items in the object store: the level may start.
+    """A worker has evaluated ``in``, or made the rows, and stored the items in the object store: the level may start.
 
     ``path`` is the iteration around an inner loop, ``()`` for the outermost.
     """
