@@ -15,7 +15,7 @@ import sysconfig
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import md5
 from pathlib import Path
@@ -37,12 +37,14 @@ class ObjectStorage:
 
     Attributes:
         requests: Methods and paths of those that came, in order.
+        headers: The headers of each of them.
         sent_bytes: In the bodies of all answers.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.requests: list[tuple[str, str]] = []
+        self.headers: list[Mapping[str, str]] = []
         self.sent_bytes = 0
         self.refused: Callable[[str, str], bool] = self.never
         self.refusal = 503
@@ -120,6 +122,7 @@ class ObjectStorage:
 
     async def _forward(self, request: web.Request) -> web.Response:
         self.requests.append((request.method, request.path_qs))
+        self.headers.append(request.headers)
         if self.refused(request.method, request.path_qs):
             return web.Response(status=self.refusal)
         if request.method != "PUT" or not {"If-Match", "If-None-Match"} & request.headers.keys():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +50,67 @@ def test_a_file_in_parts_is_complete_or_absent(files: ObjectFiles, monkeypatch: 
     assert files.sizes("parts") == {}
     with pytest.raises(NotFound, match=r"s3://bucket/team/kept/parts/large is not there"):
         files.open("parts/large")
+
+
+KEY_MANAGED = {
+    "AWS_SERVER_SIDE_ENCRYPTION": "aws:kms",
+    "AWS_SSE_KMS_KEY_ID": "key-of-a-team",
+    "AWS_SSE_BUCKET_KEY_ENABLED": "true",
+}
+CUSTOMER_KEY = {"AWS_SERVER_SIDE_ENCRYPTION": "sse-c", "AWS_SSE_CUSTOMER_KEY_BASE64": b64encode(b"k" * 32).decode()}
+
+
+@pytest.mark.parametrize(
+    ("variables", "said", "bound"),
+    [
+        ({"AWS_SERVER_SIDE_ENCRYPTION": "AES256"}, {"": "AES256"}, {"PUT key", "POST uploads"}),
+        (
+            KEY_MANAGED,
+            {"": "aws:kms", "-aws-kms-key-id": "key-of-a-team", "-bucket-key-enabled": "true"},
+            {"PUT key", "POST uploads"},
+        ),
+        (
+            CUSTOMER_KEY,
+            {"-customer-algorithm": "AES256", "-customer-key": CUSTOMER_KEY["AWS_SSE_CUSTOMER_KEY_BASE64"]},
+            {"PUT key", "POST uploads", "PUT part", "GET key", "HEAD key"},
+        ),
+    ],
+)
+def test_files_are_encrypted_at_rest_as_the_variables_say(
+    buckets: ObjectStorage,
+    files: ObjectFiles,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    variables: dict[str, str],
+    said: dict[str, str],
+    bound: set[str],
+) -> None:
+    monkeypatch.setattr(objects, "PART_BYTES", 5 << 20)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    encrypted, first = ObjectFiles(ObjectAddress("s3", "bucket", "team/encrypted")), len(buckets.requests)
+    (tmp_path / "small").write_bytes(b"small")
+    encrypted.put(tmp_path / "small", "small")
+    file = encrypted.create("large")
+    file.write(bytes(6 << 20))
+    file.close()
+    with encrypted.open("large") as read:
+        assert len(read.read()) == 6 << 20
+    seen = set()
+    for (method, path), headers in zip(buckets.requests[first:], buckets.headers[first:], strict=True):
+        about = "uploads" if "uploads" in path else "part" if "partNumber" in path else "key"
+        found = {name: headers.get(f"x-amz-server-side-encryption{name}") for name in said}
+        assert found == (said if f"{method} {about}" in bound else dict.fromkeys(said)), (method, path)
+        seen.add(f"{method} {about}")
+    assert seen == {"PUT key", "POST uploads", "PUT part", "POST key", "GET key", "HEAD key"}
+
+
+@pytest.mark.parametrize("name", ["AWS_SSE_KMS_KEY_ID", "AWS_SSE_BUCKET_KEY_ENABLED", "AWS_SSE_CUSTOMER_KEY_BASE64"])
+def test_a_variable_of_encryption_without_effect_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "secret")
+    with pytest.raises(UsageError, match=f"^{name} has no effect without AWS_SERVER_SIDE_ENCRYPTION") as refused:
+        ObjectFiles(ObjectAddress("s3", "bucket"))
+    assert "secret" not in str(refused.value)
 
 
 def test_a_bucket_that_does_not_exist_is_named(files: ObjectFiles) -> None:

@@ -204,6 +204,35 @@ async def test_a_wrong_key_is_reported_at_the_start_and_retried_later(
     assert explained(refused.value).says.startswith("the key of the bucket is wrong, missing, or lacks a right: s3://")
 
 
+@pytest.mark.parametrize("value", ["AES256", "aws:kms"])
+async def test_encryption_that_workers_could_not_ask_for_is_refused_at_the_start(
+    in_bucket: ObjectPlace, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("AWS_SERVER_SIDE_ENCRYPTION", value)
+    place = ObjectPlace(BUCKET)
+    with pytest.raises(UsageError, match=r"here: AWS_SERVER_SIDE_ENCRYPTION does not hold for what workers write"):
+        await place.verify()
+    await place.put("encrypted/0", b"data")  # as `backup restore` does
+    assert await place.get("encrypted/0") == b"data"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "variables"),
+    [
+        ("s3", {"AWS_SERVER_SIDE_ENCRYPTION": "sse-c", "AWS_SSE_CUSTOMER_KEY_BASE64": "c2VjcmV0"}),
+        ("az", {"AZURE_STORAGE_ENCRYPTION_KEY": "c2VjcmV0"}),
+    ],
+)
+def test_a_key_without_which_workers_could_read_nothing_is_refused(
+    scheme: str, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    with pytest.raises(UsageError, match=rf"{scheme}://bucket: {[*variables][-1]} does not hold") as refused:
+        ObjectPlace(ObjectAddress(scheme, "bucket"))
+    assert "c2VjcmV0" not in str(refused.value)
+
+
 async def test_a_bucket_that_does_not_exist_is_no_missing_object(in_bucket: ObjectPlace) -> None:
     with pytest.raises(Unreachable, match=r"there is no bucket 'unknown' \(make the bucket") as refused:
         await ObjectPlace(ObjectAddress("s3", "unknown")).get("a/0")

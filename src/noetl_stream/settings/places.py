@@ -20,6 +20,12 @@ ENDPOINT_VARIABLES: Final = (
     *("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     *("GOOGLE_BASE_URL", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 )
+ENCRYPTION_VARIABLE: Final = "AWS_SERVER_SIDE_ENCRYPTION"
+ENCRYPTION_DETAILS: Final = ("AWS_SSE_KMS_KEY_ID", "AWS_SSE_BUCKET_KEY_ENABLED", "AWS_SSE_CUSTOMER_KEY_BASE64")
+"""The variables that say more about :data:`ENCRYPTION_VARIABLE`, and have no effect without it."""
+
+CUSTOMER_KEYS: Final = {"s3": "AWS_SSE_CUSTOMER_KEY_BASE64", "az": "AZURE_STORAGE_ENCRYPTION_KEY"}
+"""The variables, by scheme, for a key without which no object can be read."""
 
 _SCHEME: Final = r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)"
 _BUCKET: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}"
@@ -110,3 +116,17 @@ def read_endpoints(environ: Mapping[str, str]) -> list[str]:
         if url is None or url.scheme not in ("http", "https") or not url.hostname or url.username is not None:
             raise UsageError(f"{name} is not the address of a server", hint="write https://HOST:PORT")
     return list(found.values())
+
+
+def read_encryption(scheme: str, environ: Mapping[str, str]) -> list[str]:
+    """The variables in an environment that say how this storage encrypts what is written.
+
+    Raises:
+        UsageError: one has no effect.
+    """
+    names = (ENCRYPTION_VARIABLE, *ENCRYPTION_DETAILS) if scheme == "s3" else (CUSTOMER_KEYS.get(scheme, ""),)
+    found = [name for name in names if environ.get(name)]
+    if scheme == "s3" and found and found[0] != ENCRYPTION_VARIABLE:
+        hint = "set that to AES256, aws:kms, aws:kms:dsse or sse-c"
+        raise UsageError(f"{found[0]} has no effect without {ENCRYPTION_VARIABLE}", hint=hint)
+    return found

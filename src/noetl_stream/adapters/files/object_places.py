@@ -17,7 +17,8 @@ from obstore.store import LocalStore
 from noetl_stream.adapters.files.objects import open_bucket, reworded
 from noetl_stream.errors import BlobMissing, NotFound, OutcomeUnknown, Unreachable, UsageError
 from noetl_stream.ports.streams.blobs import ADDRESS_LASTS_S, Method
-from noetl_stream.settings.places import ObjectAddress, Place, shown_place
+from noetl_stream.settings.places import CUSTOMER_KEYS, ObjectAddress, Place, shown_place
+from noetl_stream.settings.sources.process_environment import object_encryption
 
 RETRY_S: Final = 5.0
 """The time during which a failed request is retried, in seconds. After that, the caller retries."""
@@ -29,11 +30,14 @@ class ObjectPlace:
     The addresses in a folder are unsigned ``file:`` URLs, for processes that mount the same folder.
 
     Raises:
-        UsageError: the folder cannot be created, or an environment variable of the service is invalid.
+        UsageError: the folder cannot be created, or an environment variable of the service is invalid, or is for
+            encryption by a key of the customer.
     """
 
     def __init__(self, place: Place) -> None:
         self.place = shown_place(place)
+        self._encryption = object_encryption(place.scheme) if isinstance(place, ObjectAddress) else []
+        self._refuse_encryption([name for name in self._encryption if name in CUSTOMER_KEYS.values()])
         self._folder = place if isinstance(place, Path) else None
         self._prefix = place.prefix if isinstance(place, ObjectAddress) and place.prefix else ""
         with reworded(self.place):
@@ -73,6 +77,7 @@ class ObjectPlace:
             return signed
 
     async def verify(self) -> None:
+        self._refuse_encryption(self._encryption)
         key = f"check/{os.urandom(8).hex()}"
         name = self._name(key)
         with reworded(self.place):
@@ -81,6 +86,12 @@ class ObjectPlace:
             await obstore.delete_async(self._store, name)
             if self._folder is None:
                 await obstore.sign_async(self._store, "GET", [name], timedelta(seconds=ADDRESS_LASTS_S))
+
+    def _refuse_encryption(self, names: Sequence[str]) -> None:
+        """Refuses these variables. Signed addresses bind no headers, so that what workers write would lack them."""
+        if names:
+            hint = "let the bucket encrypt by default, and unset it here; commands that make backups may have it"
+            raise UsageError(f"{self.place}: {names[0]} does not hold for what workers write there", hint=hint)
 
     async def _has(self, key: str) -> bool:
         try:

@@ -25,7 +25,7 @@ from noetl_stream.errors import NoetlError, NotFound, Unreachable, UsageError
 from noetl_stream.ports.streams.blobs import MISSING_CODES
 from noetl_stream.sealing.chunk_reader import SizedReader, buffered
 from noetl_stream.settings.places import ObjectAddress
-from noetl_stream.settings.sources.process_environment import object_endpoints
+from noetl_stream.settings.sources.process_environment import object_encryption, object_endpoints
 
 if TYPE_CHECKING:
     from obstore import WritableFile
@@ -58,6 +58,7 @@ def open_bucket(address: ObjectAddress, retry_s: float) -> Any:
     Raises:
         UsageError: a variable of the service is invalid.
     """
+    object_encryption(address.scheme)
     over_http = [url.startswith("http://") for url in object_endpoints()]
     with reworded(str(address)):
         return from_url(

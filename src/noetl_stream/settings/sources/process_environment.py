@@ -10,7 +10,7 @@ from typing import Final
 from noetl_stream.errors import UsageError
 from noetl_stream.settings import key_variables as keys
 from noetl_stream.settings.monitoring import HEADERS_VARIABLES, LINEAGE_VARIABLE
-from noetl_stream.settings.places import OBJECTS_VARIABLE, read_endpoints
+from noetl_stream.settings.places import OBJECTS_VARIABLE, read_encryption, read_endpoints
 from noetl_stream.settings.retention_periods import LOGS_MAX_AGE_VARIABLE, LOGS_MAX_BYTES_VARIABLE
 from noetl_stream.settings.servers import (
     GATEWAY_POSTGRES_VARIABLE,
@@ -262,3 +262,8 @@ def environment_variable(name: str) -> str | None:
 def object_endpoints() -> list[str]:
     """The addresses of object storage: see :func:`~noetl_stream.settings.places.read_endpoints`."""
     return read_endpoints(os.environ)
+
+
+def object_encryption(scheme: str) -> list[str]:
+    """The variables for encryption at rest: see :func:`~noetl_stream.settings.places.read_encryption`."""
+    return read_encryption(scheme, os.environ)
