@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import errno
 import gzip
+import lzma
 import os
 import tempfile
 from collections.abc import AsyncIterator
@@ -201,6 +203,27 @@ async def test_a_damaged_file_is_named(stage: Stage) -> None:
     for name, (content, reason) in damaged.items():
         kind, message = await stage.failure("from orders", tables={"orders": await stage.file(content, name)})
         assert (kind, message.startswith("tables.orders: "), reason in message) == ("sql", True, True), message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("orders.csv.bz2", bz2.compress(ORDERS), "compressed with bzip2"),
+        ("orders.csv.xz", lzma.compress(ORDERS), "compressed with xz"),
+        ("orders.jsonl.zst", b"\x28\xb5\x2f\xfd\x20\x00", "compressed with zstd"),
+        ("orders.json.zip", b"PK\x03\x04\x14\x00", "a zip archive"),
+        ("orders.csv", ORDERS.decode().encode("utf-16"), "in UTF-16"),
+    ],
+)
+async def test_text_that_is_packed_or_encoded_otherwise_is_refused_with_what_it_is(
+    stage: Stage, name: str, content: bytes, found: str
+) -> None:
+    file = await stage.file(content, name, "application/octet-stream")
+    assert await stage.failure("from orders", tables={"orders": file}) == (
+        "sql",
+        f"tables.orders: the file {name} is {found} (CSV and JSON are read in UTF-8, plain or gzipped; convert it "
+        "before, as in a task of shell or python)",
+    )
 
 
 async def test_a_value_that_resembles_a_reference_is_refused(stage: Stage) -> None:

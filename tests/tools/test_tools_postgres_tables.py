@@ -229,6 +229,9 @@ async def test_damaged_files_and_values_that_only_look_like_references_are_refus
         "sql",
         "copy.from: the file orders.csv.gz ends too early, or is not gzip data",
     )
+    encoded = await stage.file(ORDERS.decode().encode("utf-16"))
+    kind, message = await stage.failure(copy={"table": "moved.orders", "from": encoded})
+    assert (kind, message.partition(" (")[0]) == ("sql", "copy.from: the file orders.csv is in UTF-16")
     empty = await stage.file(b"")
     assert await stage.failure(copy={"table": "moved.orders", "from": empty}) == (
         "sql",

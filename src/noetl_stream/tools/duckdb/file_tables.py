@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -43,6 +44,8 @@ _ENDINGS: Final[Mapping[str, Format]] = {
 }
 GZIP: Final = b"\x1f\x8b"
 """The first bytes of a gzip file."""
+
+_COMPRESSED_NAME: Final = re.compile(r"\.(gz|bz2|xz|zst|zip)$")
 _OF_FORMATS: Final = (
     (("delimiter", "max_bad_rows"), ("csv",), "CSV"),
     (("header", "columns"), ("csv", "excel"), "CSV and Excel"),
@@ -141,7 +144,7 @@ class NamedFile:
 
 def format_named(name: str) -> Format | None:
     """Returns the format for a file name; ``None`` if it is unknown."""
-    return _ENDINGS.get(name.lower().removesuffix(".gz").rpartition(".")[2])
+    return _ENDINGS.get(_COMPRESSED_NAME.sub("", name.lower()).rpartition(".")[2])
 
 
 def files_among(tables: Mapping[str, Table], data: DataStore) -> tuple[list[NamedFile], dict[str, Table]]:

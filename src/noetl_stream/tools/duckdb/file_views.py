@@ -8,6 +8,7 @@ refused first.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,7 +26,16 @@ MAX_LINE_BYTES = 2_000_000
 _LOOKED_AT_BYTES = 64 * 1024 * 1024
 """The maximum size of the part of a file in which DuckDB detects the dialect, in bytes."""
 _BLOCK_BYTES = 64 * 1024
+_START_BYTES = 16
 _SHOWN_REJECTS = 3
+_UNREADABLE = {
+    rb"BZh[1-9]1AY&SY": "compressed with bzip2",
+    rb"\xfd7zXZ\x00": "compressed with xz",
+    rb"\x28\xb5\x2f\xfd": "compressed with zstd",
+    rb"PK\x03\x04": "a zip archive",
+    rb"\xff\xfe|\xfe\xff": "in UTF-16",
+}
+"""What a file with these first bytes is, if it should be text."""
 _SNIFFED = "Delimiter, Quote, Escape, SkipRows, HasHeader, Columns, DateFormat, TimestampFormat"
 
 
@@ -35,6 +45,10 @@ def make_view(source: FileSource, query: Query) -> None:
     Raises:
         ToolFailure: ``sql``; the file cannot be read, or more of its lines than may be left out.
     """
+    if source.format in ("csv", "json", "ndjson"):
+        with Path(source.file).open("rb") as file:
+            if why := unreadable(file.read(_START_BYTES)):
+                raise source.unreadable(why)
     compression = "" if source.format == "parquet" else f", compression = '{'gzip' if source.packed else 'none'}'"
     given = quote_text(source.file) + compression
     match source.format:
@@ -55,6 +69,13 @@ def make_view(source: FileSource, query: Query) -> None:
     query(f"create temp {kind} {quote_identifier(source.name)} as from {reader}")
     if source.max_bad_rows is not None:
         _check_rejects(source, source.max_bad_rows, query)
+
+
+def unreadable(start: bytes) -> str | None:
+    """Returns why text with these first bytes cannot be read; ``None`` if nothing is known against it."""
+    found = next((what for first, what in _UNREADABLE.items() if re.match(first, start)), None)
+    hint = "CSV and JSON are read in UTF-8, plain or gzipped; convert it before, as in a task of shell or python"
+    return found and f"is {found} ({hint})"
 
 
 def _part_reader(given: str, first: int, rows: int) -> str:

@@ -19,6 +19,7 @@ from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, begi
 from noetl_stream.tools.duckdb.attach import FIND_TABLE, QUERY_COLUMNS, columns_of
 from noetl_stream.tools.duckdb.copies import MAX_LINE_BYTES, NULL, CopiedTable
 from noetl_stream.tools.duckdb.file_tables import GZIP, FileTable, Format, NamedFile
+from noetl_stream.tools.duckdb.file_views import unreadable
 from noetl_stream.tools.duckdb.job import WRITTEN_FILE
 from noetl_stream.tools.duckdb.tables import quote_identifier
 from noetl_stream.tools.http.content import BrokenBody, Unpacker
@@ -185,8 +186,10 @@ async def _unpacked(pieces: AsyncIterator[bytes], reference: DataReference) -> A
     is_first = True
     try:
         async for piece in pieces:
-            if is_first and piece.startswith(GZIP):
-                unpacker = Unpacker("gzip")
+            if is_first and unpacker is None:
+                if why := unreadable(piece):
+                    raise ToolFailure.of("sql", f"copy.from: {reference.what} {why}")
+                unpacker = Unpacker("gzip") if piece.startswith(GZIP) else None
             for text in (piece,) if unpacker is None else unpacker.feed(piece):
                 yield text.removeprefix(_BYTE_ORDER_MARK) if is_first else text
                 is_first = False
