@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cloud_emulators import BY_EMULATOR, CLOUDS
 from noetl_stream.adapters.files import objects
 from noetl_stream.adapters.files.objects import ObjectFiles
 from noetl_stream.errors import NoetlError, NotFound, Unreachable, UsageError
@@ -30,6 +31,34 @@ def files(buckets: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> ObjectFile
     for name, value in buckets.variables().items():
         monkeypatch.setenv(name, value)
     return ObjectFiles(ObjectAddress("s3", "bucket", "team/kept"))
+
+
+@pytest.fixture
+def in_cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectFiles]:
+    with CLOUDS[request.param]() as cloud:
+        for name, value in cloud.variables.items():
+            monkeypatch.setenv(name, value)
+        yield ObjectFiles(ObjectAddress(cloud.scheme, "bucket", "team/kept"))
+
+
+@pytest.mark.parametrize("in_cloud", BY_EMULATOR, indirect=True)
+def test_files_of_a_backup_are_kept_in_each_cloud(
+    in_cloud: ObjectFiles, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(objects, "PART_BYTES", 5 << 20)
+    data = bytes(range(256)) * 4096 * 7
+    (tmp_path / "made").write_bytes(data)
+    in_cloud.put(tmp_path / "made", "whole")
+    file = in_cloud.create("parts/large")
+    file.write(data)
+    file.close()
+    assert in_cloud.sizes() == {"whole": len(data), "parts/large": len(data)}
+    with in_cloud.open("parts/large") as read:
+        assert read.read() == data
+    in_cloud.remove("whole")
+    assert in_cloud.below("parts").sizes() == {"large": len(data)}
+    with pytest.raises(NotFound, match="/team/kept/whole is not there"):
+        in_cloud.open("whole")
 
 
 def test_a_file_in_parts_is_complete_or_absent(files: ObjectFiles, monkeypatch: pytest.MonkeyPatch) -> None:
