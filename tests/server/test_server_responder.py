@@ -17,6 +17,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.messages import PlaybookQuestion, ResultQuestion, ShownCommand, StepCommand
 from noetl_stream.ports.stores.catalog import CatalogEntry
 from noetl_stream.protocol.subjects import ASK_CATALOG, ASK_PLAYBOOK, ASK_RESULT, ask_request
+from noetl_stream.server.answers.responder import DELETED_AT_ONCE, delete_kept
 from noetl_stream.worker.child_playbooks import PinnedPlaybook, PlanClient, PlanUnknown, PlaybookUnknown, pin_playbook
 from noetl_testkit.conformance.catalog import registered
 from noetl_testkit.keys import CAPABILITIES
@@ -247,3 +248,24 @@ async def test_a_question_that_waits_for_its_store_delays_no_other(stage: Stage)
     assert not first.done()
     waiting.set()
     assert await first is not None
+
+
+async def test_some_objects_of_an_execution_are_deleted_at_the_same_time(stage: Stage) -> None:
+    keys = [f"{EXECUTION}/command/1.1.n/{number}" for number in range(100)]
+    blobs, deleting, deleted = stage.broker.blobs, asyncio.Event(), []
+    for key in keys:
+        await blobs.put(key, b"stored")
+    delete = blobs.delete
+
+    async def delete_later(key: str) -> bool:
+        deleted.append(key)
+        await deleting.wait()
+        return await delete(key)
+
+    blobs.delete = delete_later  # type: ignore[method-assign]
+    deletion = asyncio.create_task(delete_kept(blobs, stage.broker.task_logs, keys))
+    await stage.until(lambda: len(deleted) == DELETED_AT_ONCE)
+    deleting.set()
+    await deletion
+    assert deleted == keys
+    assert not any([await delete(key) for key in keys])

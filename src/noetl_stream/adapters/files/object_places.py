@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -64,7 +64,8 @@ class ObjectPlace:
         with self._answers(key):
             is_there = await self._has(key)
             if is_there:
-                await obstore.delete_async(self._store, self._name(key))
+                with suppress(FileNotFoundError):  # deleted meanwhile by somebody else
+                    await obstore.delete_async(self._store, self._name(key))
             return is_there
 
     async def addresses(self, method: Method, keys: Sequence[str]) -> Sequence[str]:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
-from noetl_stream.concurrency import end_tasks
+from noetl_stream.concurrency import end_tasks, for_each
 from noetl_stream.engine.aggregates.triggers import TriggerState
 from noetl_stream.errors import NoetlError
 from noetl_stream.model.aggregates import TRIGGER, Verification, aggregate_id
@@ -33,15 +33,18 @@ from noetl_stream.settings.grants import GrantsSource
 from noetl_stream.storage.data_parts import delete_object
 from noetl_stream.trigger.signatures import Refused, WebhookDelivery, challenge_in, secret_headers, secrets_in, verify
 
+DELETED_AT_ONCE: Final = 8
+"""The number of objects that are deleted at the same time: in a bucket, each takes several requests."""
+
 
 async def delete_kept(blobs: Blobs, task_logs: TaskLogs, keys: Iterable[str]) -> None:
     """Deletes objects by key, and the task logs that :func:`~noetl_stream.protocol.subjects.logs_key` names."""
-    for key in keys:
+
+    async def delete(key: str) -> None:
         execution_id = subjects.named_by_logs_key(key)
-        if execution_id is None:
-            await delete_object(blobs, key)
-        else:
-            await task_logs.delete(execution_id)
+        await (delete_object(blobs, key) if execution_id is None else task_logs.delete(execution_id))
+
+    await for_each(keys, delete, DELETED_AT_ONCE)
 
 
 log = logging.getLogger(__name__)
