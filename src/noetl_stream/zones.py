@@ -21,6 +21,12 @@ def zone_names() -> frozenset[str]:
     return frozenset(files("tzdata").joinpath("zones").read_text(encoding="ascii").split())
 
 
+def zone_of_place(name: str) -> str | None:
+    """The zone of a place whose region is left out: of ``Berlin`` that is ``Europe/Berlin``; ``None`` if unknown."""
+    last = name.rpartition("/")[2].lower()
+    return next((one for one in sorted(zone_names()) if one.rpartition("/")[2].lower() == last), None)
+
+
 @lru_cache(maxsize=1024)
 def zone_named(name: str) -> tzinfo:
     """The zone of this name, which is one of :func:`zone_names`."""

@@ -257,5 +257,67 @@ LATER: Final[dict[str, Mistake]] = {
         tool("kind: playbook\npath: a/b\nversion: ¶1.10"), ("quote it, with all its digits",)
     ),
     "a schedule of Airflow": Mistake(root("¶schedule: '0 6 * * *'"), ('playbook: m/m, cron: [ "0 6 * * *" ]',)),
+    # times
+    "a pattern of other languages": Mistake(
+        value('{{ execution.started | ¶date_format("YYYY-MM-DD") }}'), ('write `date_format("%Y-%m-%d")`',)
+    ),
+    "a pattern that is unknown": Mistake(
+        value('{{ execution.started | ¶date_format("%Q") }}'), ("does not know `%Q`",)
+    ),
+    "date_add of Python": Mistake(
+        value("{{ execution.started | ¶date_add(days=1) }}"), ("(amount, unit, zone)", 'write `date_add(1, "day")`')
+    ),
+    "date_add without a unit": Mistake(value("{{ execution.due | ¶date_add(1) }}"), ("(amount, unit, zone)",)),
+    "a zone without its region": Mistake(
+        value('{{ execution.started | ¶date_trunc("day", "Berlin") }}'), ("did you mean `Europe/Berlin`?",)
+    ),
+    "a zone by its keyword": Mistake(
+        value('{{ execution.started | ¶date_trunc("day", zone="nowhere") }}'), ("no time zone 'nowhere'",)
+    ),
+    "strftime as a method": Mistake(value('{{ execution.started¶.strftime("%Y") }}'), ('x | date_format("%Y-%m-%d")',)),
+    "a day less": Mistake(
+        value("{{ ¶execution.due - 1 }}"), ('write `execution.due | date_add(-1, "day")`',), "warning"
+    ),
+    "the data interval of Airflow": Mistake(
+        value("{{ ¶data_interval_start }}"), ("`schedule.interval.start`", "`execution.due`")
+    ),
+    "a variable of Airflow": Mistake(value("{{ ¶var.value.bucket }}"), ("`workload.bucket`",)),
+    "a timeout in ISO 8601": Mistake(
+        steps("- step: a\n  spec: { timeout: ¶PT1H5M }\n  tool: { kind: noop }"), ("3900",)
+    ),
+    # policies
+    "a number of events": Mistake(
+        steps(
+            "- step: a\n  spec: { policy: { emit: { events: [ { name: x, on: ¶done } ] } } }\n  tool: { kind: noop }"
+        ),
+        ("write on: [ completed ]",),
+    ),
+    "the name of an event as a moment": Mistake(
+        steps(
+            "- step: a\n  spec: { policy: { emit: { events: [ { name: x, on: [ ¶step.failed ] } ] } } }\n"
+            "  tool: { kind: noop }"
+        ),
+        ("write `failed`",),
+    ),
+    "memory of Kubernetes": Mistake(
+        steps("- step: a\n  spec: { resources: { memory_mb: ¶4Gi } }\n  tool: { kind: noop }"),
+        ("write memory_mb: 4096",),
+    ),
+    "CPU of Kubernetes": Mistake(
+        steps("- step: a\n  spec: { resources: { cpu: ¶500m } }\n  tool: { kind: noop }"), ("write cpu: 0.5",)
+    ),
+    "a CPU in quotes": Mistake(
+        steps("- step: a\n  spec: { resources: { cpu: ¶'2' } }\n  tool: { kind: noop }"), ("write cpu: 2",)
+    ),
+    "memory in a unit of time": Mistake(
+        steps("- step: a\n  spec: { resources: { memory_mb: ¶4m } }\n  tool: { kind: noop }"), ("in MB, such as 4096",)
+    ),
+    "dedupe as a switch": Mistake(arc("{ step: b, spec: { dedupe: ¶true } }"), ("write dedupe: once",)),
+    "retries in the spec of a step": Mistake(
+        steps("- step: a\n  spec: { ¶retries: 2 }\n  tool: { kind: noop }"), ("on the task, write spec:", "attempts: 3")
+    ),
+    # operators
+    "optional chaining": Mistake(value("{{ workload.names¶?.[0] }}"), ("write {{ workload.names[0] }}",)),
+    "backticks": Mistake(value("{{ ¶`x` }}"), ('write {{ "x" }}',)),
 }
 """Mistakes that a reader met after the others were mended."""

@@ -146,9 +146,9 @@ ENDED_BADLY = "execution: { path: a, status: [ failed, cancelled ] }"
     ("spec", "severity", "words"),
     [
         (reads(ENDS_OF_A, "event.status + 1"), "error", "for any event: can only concatenate"),
-        (reads(ENDS_OF_A, "event.started | date_add(1)"), "error", "for any event"),
+        (reads(ENDS_OF_A, "event.started | date_add(1, event.status)"), "error", "for any event"),
         (reads("nats: { stream: A }", "event.subject.upper() + event.sequence"), "error", "for any event"),
-        (reads("webhook: { verify: none }", 'event.time | date_format("%Q")'), "error", "does not know `%Q`"),
+        (reads("webhook: { verify: none }", 'event.time | date_format("%" ~ "Q")'), "error", "does not know `%Q`"),
         (
             reads(ENDS_OF_A, "event.error.message"),
             "warning",
@@ -253,6 +253,9 @@ def test_messages_of_a_stream_are_chosen_by_subject_and_time() -> None:
     ("spec", "place", "code", "words"),
     [
         (nats("subject: a"), (6, 15), "missing_key", "needs `stream`"),
+        (FAILED.replace("[ failed ]", "failure"), (6, 44), "wrong_type", "write status: [ failed ]"),
+        (reads(ENDS_OF_A, "event.started | date_add(1)"), (7, 38), "template_syntax", "takes (amount, unit, zone)"),
+        (reads(ENDS_OF_A, "workload.x"), (7, 22), "namespace_not_here", "a trigger reads `event` alone"),
         (nats("stream: a.b"), (6, 25), "invalid_value", "not the name of a stream"),
         (nats("stream: EVENTS"), (6, 25), "invalid_value", "the engine's own"),
         (nats("stream: OBJ_noetl-results"), (6, 25), "invalid_value", "the engine's own"),

@@ -196,7 +196,27 @@ def _times_after(expression: str, wall: datetime) -> CronSim:
     try:
         return CronSim(expression, wall)
     except CronSimError as error:
-        raise InvalidCron(str(error).lower()) from None
+        message = str(error).lower()
+        field = message.removeprefix("bad ")
+        found = dict(zip(reversed(_RANGES), reversed(expression.split()), strict=False)).get(field)
+        raise InvalidCron(f"{message} `{found}`" if found else message, _range_of(field)) from None
+
+
+_RANGES: Final = {
+    "second": "0 to 59",
+    "minute": "0 to 59",
+    "hour": "0 to 23",
+    "day-of-month": "1 to 31, or L for the last",
+    "month": "1 to 12, or JAN to DEC",
+    "day-of-week": "0 to 7, or SUN to SAT",
+}
+
+
+def _range_of(field: str) -> str:
+    """The hint with the values of a field of a cron expression; empty if no field has that name."""
+    return (
+        f"the {field} is {_RANGES[field]}, `*`, a list `1,3`, a range `1-5` or a step `*/2`" if field in _RANGES else ""
+    )
 
 
 def _next_interval(every_s: int, after_ms: int, zone: tzinfo) -> int:

@@ -211,6 +211,9 @@ class Templates:
                 if with_dash and with_dash[0] in visible.bindings:
                     hint = f"write `{with_dash[0].replace('-', '_')}`: a dash subtracts"
                     unknown, is_dashed = (problem.line, problem.column, problem.column + len(with_dash[0])), True
+            if problem.code in ("namespace_not_here", "unbound_name") and len(visible.namespaces) == 1:
+                [alone] = visible.namespaces
+                hint = hint if f"`{alone}." in (hint or "") else _READS_ALONE.get(alone, hint)
             self._problems.error(problem.code, problem.message, self._place(node, problem), hint)
 
     def _warn_shadowed(self, failure: TemplateProblem, node: Node, visible: Visible) -> None:
@@ -296,6 +299,12 @@ def _without_dollar(node: Node, problem: TemplateFinding, hint: str | None) -> s
     return f"{shown_text(f'{before}{{{{ {found[1]} }}}}{after}')}{hint[found.end() :]}"
 
 
+_READS_ALONE: Final[MappingOf[str, str | None]] = {
+    "schedule": "a schedule reads `schedule` alone, such as `schedule.due | date_format('%Y-%m-%d')` for the day; "
+    "what else it needs, the playbook reads itself",
+    "event": "a trigger reads `event` alone; what else it needs, the playbook reads itself",
+}
+"""The hints for names in documents whose templates read one namespace."""
 _ONE_BRACE: Final = re.compile(r"(?<!\})\}(?!\})")
 _DASHED: Final = re.compile(r"\w+(?:-\w+)+")
 _COUNTS: Final = {"index": "iter.index + 1", "index0": "iter.index", "length": "iter.count"}
@@ -332,7 +341,8 @@ def filled_with(hint: str | None, read: str, visible: Visible) -> str | None:
         return hint
     called, path = _CALLED.match(read), _PATH.match(read)
     keys = re.findall(_KEY, path[2]) if path else []
-    names = [name for parts in keys if (name := "".join(parts)) not in ("parameters", "outputs")]
+    passed = ("parameters", "outputs", *(("value", "json") if read.startswith("var.") else ()))
+    names = [name for parts in keys if (name := "".join(parts)) not in passed]
     key = called[1] if called else names[0] if names else ""
     if "`steps.<name>`" in hint and names[1:2] and names[1] in _BODIES:
         key = f"{key}.data"

@@ -26,6 +26,8 @@ _ADDED: Final = re.compile(
     rf"|(?<![\w.|])(?<!\| )({_WORD}(?:\.\w+)*)\s*(\+)\s*['\"]"
 )
 """A path that is added to a text, or a text to it."""
+_MOVED_TIME: Final = re.compile(r"(?<![\w.'\"])(execution\.(?:due|started))\s*([-+])\s*\d")
+"""A number that is added to a time of the execution, or subtracted from it."""
 _SECRET: Final = re.compile(
     r"(?:(Bearer|Basic|token) +)?((?:sk-|sk_live_|ghp_|gho_|github_pat_|glpat-|xox[abp]-|AKIA|eyJ)[\w.+/=-]{12,}|"
     r"(?<= )[A-Za-z0-9_.+/=-]{16,})\Z"
@@ -48,8 +50,9 @@ class Texts:
             if "{{" not in text:
                 self._warn_of_bare_path(scalar, text, visible)
                 self._warn_of_secret(scalar, text)
-            elif "+" in text:
+            else:
                 self._warn_of_sum(scalar, text, visible)
+                self._warn_of_time(scalar, text)
 
     def _warn_of_bare_path(self, scalar: Scalar, text: str, visible: Visible) -> None:
         found = _BARE.match(text) if len(text) <= _MOST_SHOWN else None
@@ -83,7 +86,7 @@ class Texts:
                 return self._results.has(path, visible)
 
     def _warn_of_sum(self, scalar: Scalar, text: str, visible: Visible) -> None:
-        for found in _ADDED.finditer(text):
+        for found in _ADDED.finditer(text) if "+" in text else ():
             path = found[2] or found[3]
             if not self._is_number(tuple(path.split(".")), visible) or "{{" not in text[: found.start()]:
                 continue
@@ -94,6 +97,14 @@ class Texts:
             at = InText(self._source, scalar, *place_of(text, offset))
             hint = f"write {{{{ {mended} }}}}" if len(mended) <= _MOST_SHOWN else "write `~` in place of `+`"
             self._problems.warn("invalid_value", message, at, hint)
+
+    def _warn_of_time(self, scalar: Scalar, text: str) -> None:
+        for found in _MOVED_TIME.finditer(text):
+            if "{{" in text[: found.start()]:
+                message = f"`{found[1]}` is text, and `{found[2]}` does not move a time"
+                hint = f"write `{found[1]} | date_add({found[2].replace('+', '')}1, 'day')`"
+                at = InText(self._source, scalar, *place_of(text, found.start(1)))
+                self._problems.warn("invalid_value", message, at, hint)
 
     def _is_number(self, path: Path, visible: Visible) -> bool:
         bound = (*visible.bindings.get(path[0], path[:1]), *path[1:])

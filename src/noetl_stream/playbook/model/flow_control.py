@@ -159,7 +159,9 @@ def read_key(node: Node | None, what: str, problems: Problems) -> Node | None:
         return None
     value = node.value if isinstance(node, Scalar) else None
     if not isinstance(value, str):
-        report_wrong_type(node, what, "text", problems, _EXAMPLE.format(what.strip("`")))
+        once = "write dedupe: once, for one token in all, or a template, for one with each value"
+        is_once = what == "`dedupe`" and value is True
+        report_wrong_type(node, what, "text", problems, once if is_once else _EXAMPLE.format(what.strip("`")))
         return None
     if not value.strip():
         problems.error("invalid_value", f"{what} is empty", node, _EXAMPLE.format(what.strip("`")))

@@ -28,9 +28,9 @@ from noetl_stream.playbook.model.sections import (
     ref,
     report_wrong_type,
 )
-from noetl_stream.playbook.suggestions import did_you_mean, list_names
+from noetl_stream.playbook.suggestions import list_names, nearest
 from noetl_stream.playbook.vocabulary.names import MAX_NAME_CHARS, check_identifier
-from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, kind_of
 
 BOUNDARIES: Final[tuple[Boundary, ...]] = get_args(Boundary)
 MAX_EVENTS: Final = 20
@@ -150,15 +150,34 @@ def _read_on(node: Node | None, problems: Problems) -> frozenset[Boundary]:
     if node is None or is_null(node):
         return frozenset(["completed"])
     found: list[Boundary] = []
+    if isinstance(node, Scalar):
+        meant = _moment_in(node.plain()) or "completed"
+        problems.error("wrong_type", f"`on` must be a list, not {kind_of(node)}", node, f"write on: [ {meant} ]")
+        return frozenset(["completed"])
     items = entries(node, "`on`", problems, "write on: [completed, failed]")
     for item in items:
         word = item.plain()
         if word in BOUNDARIES:
             found.append(word)
         else:
-            hint = did_you_mean(word, BOUNDARIES) if isinstance(word, str) else None
-            known = f"moments: {list_names(BOUNDARIES)}"
-            problems.error("invalid_value", f"`{word}` is not a moment of a step run", item, hint or known)
+            near = _moment_in(word)
+            hint = f"write `{near}`" if near else f"moments: {list_names(BOUNDARIES)}"
+            problems.error("invalid_value", f"`{word}` is not a moment of a step run", item, hint)
     if not items and not problems.has_errors:
         problems.error("invalid_value", "`on` is empty", node, "write on: [completed]")
     return frozenset(found)
+
+
+_MOMENTS: Final = {
+    **dict.fromkeys(("start", "begin", "before", "enter", "step.started", "step.enter"), "started"),
+    **dict.fromkeys(
+        ("done", "end", "exit", "after", "success", "ok", "step.done", "loop.done", "step.exit"), "completed"
+    ),
+    **dict.fromkeys(("error", "failure", "step.failed"), "failed"),
+}
+"""Words for moments of a step run, among them the names of events."""
+
+
+def _moment_in(word: object) -> str | None:
+    """The moment of a step run that a word means."""
+    return _MOMENTS.get(word.lower()) or nearest(word, BOUNDARIES) if isinstance(word, str) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from noetl_stream.model.placement import LABEL, RESOURCES, Placement, label_value
@@ -72,12 +73,27 @@ def _read_labels(node: Node | None, what: str, problems: Problems) -> dict[str, 
     return found
 
 
+_AMOUNTS: Final = {"memory_mb": "in MB, such as 4096", "cpu": "such as 2, or 0.5 for half of one"}
+_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(m|[KMGT]i?B?|)")
+_MB_OF: Final = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024 * 1024}
+
+
+def _amount_in(value: object, name: str) -> float | None:
+    """The amount in a quantity as Kubernetes writes it: 4096 in ``4Gi`` of memory, 0.5 in ``500m`` of a CPU."""
+    found = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if found is None or (found[2] == "m") != (name == "cpu" and value != found[1]):
+        return None
+    return float(found[1]) * (0.001 if found[2] == "m" else _MB_OF.get(found[2][:1], 1))
+
+
 def _read_amount(node: Node | None, name: str, problems: Problems) -> float | None:
     if node is None or is_null(node):
         return None
     value = node.value if isinstance(node, Scalar) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        report_wrong_type(node, f"`{name}`", "a number", problems, f"write {name}: 4")
+        amount = _amount_in(value, name)
+        hint = f"write {name}: {amount:g}" if amount else f"it is a number {_AMOUNTS[name]}"
+        report_wrong_type(node, f"`{name}`", "a number", problems, hint)
         return None
     if value <= 0:
         problems.error("invalid_value", f"`{name}` must be greater than 0, not {value:g}", node, "leave it out for any")

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems
-from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names
+from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names, nearest
 from noetl_stream.playbook.vocabulary.hints import CRON_NAMES, VALUE, RejectedKey, filled, in_seconds, shown_value
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, descend, kind_of
 
@@ -414,18 +414,23 @@ def _valid_values(node: Mapping, model: type[Section], values: dict[str, Any], p
     except ValidationError as failure:
         invalid = explain(failure, {name: node.values[name] for name in values})
         for item in invalid:
-            hint = _value_hint(model, item.key, item.at)
+            hint = _value_hint(model, item.key, item.at, wants_list=item.is_type)
             problems.error("wrong_type" if item.is_type else "invalid_value", item.message, item.at, hint)
         invalid_keys = {item.key for item in invalid}
         return {name: value for name, value in values.items() if name not in invalid_keys}
     return values
 
 
-def _value_hint(model: type[Section], name: str, at: Node) -> str | None:
+def _value_hint(model: type[Section], name: str, at: Node, *, wants_list: bool) -> str | None:
     """A hint for a value that is close to an allowed word, or wrongly quoted."""
     value = at.plain()
     field = model.model_fields[name]
     choices = _words(field.annotation)
+    takes = {field.annotation, *get_args(field.annotation)}
+    wants_list = wants_list and isinstance(value, str) and any(get_origin(one) is list for one in takes)
+    if choices and wants_list:
+        near = nearest(str(value), choices)
+        return f"write {name}: [ {near} ]" if near else f"write a list with some of {list_names(choices)}"
     if choices:
         near = did_you_mean(str(value), choices)
         if "inclusive" in choices and str(value).lower() in ("parallel", "all", "fanout", "fan_out", "concurrent"):
@@ -435,8 +440,7 @@ def _value_hint(model: type[Section], name: str, at: Node) -> str | None:
         if "jump" in choices and str(value).lower() in _DIRECTIVES:
             near = f"write `{_DIRECTIVES[str(value).lower()]}`"
         return near or f"write {'one of ' if len(choices) > 1 else ''}{list_names(choices)}"
-    takes = {field.annotation, *get_args(field.annotation)}
-    if isinstance(value, str) and any(get_origin(one) is list for one in takes):
+    if wants_list:
         value = CRON_NAMES.get(value.strip(), value)
         return f"write {name}: [ {json.dumps(value, ensure_ascii=False)} ]"
     if isinstance(value, str) and takes & {int, float, bool}:
@@ -522,6 +526,7 @@ _NUMBERS: Final = {
     word: number
     for number, word in enumerate(("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), 1)
 }
+_ISO_DURATION: Final = re.compile(r"P(?:(\d+)D)?T?(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?")
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _SWITCHES: Final = {**dict.fromkeys(("yes", "on"), "true"), **dict.fromkeys(("no", "off"), "false")}
 
@@ -532,6 +537,10 @@ def written_as(value: object) -> str | None:
     if found is not None:
         unit = found[2] if found[2] in _UNITS else found[2][0]
         return f"write {float(found[1]) * _UNITS[unit]:g}, in seconds"
+    parts = _ISO_DURATION.fullmatch(value) if isinstance(value, str) else None
+    if parts is not None and any(parts.groups()):
+        seconds = sum(float(part or 0) * _UNITS[unit] for part, unit in zip(parts.groups(), "dhms", strict=True))
+        return f"write {seconds:g}, in seconds"
     word = _SWITCHES.get(value.lower()) if isinstance(value, str) else None
     return f"write {word}, since `{value}` is text" if word else None
 

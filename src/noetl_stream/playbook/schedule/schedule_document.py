@@ -55,12 +55,13 @@ from noetl_stream.playbook.schedule.file_arrivals import (
 )
 from noetl_stream.playbook.schedule.schedule_workload import NAMESPACE, Unrenderable, render_key, render_workload
 from noetl_stream.playbook.suggestions import correct_word, list_names
+from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.hints import CRON_NAMES
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, descend, holds_template, texts_of
 from noetl_stream.playbook.yaml.source import PlaybookSource
 from noetl_stream.schedule.occurrence import OccurrenceView, occurrence_view
 from noetl_stream.schedule.recurrence import CRON_FIELDS, DAY_S, END_MS, InvalidCron, Recurrence, check_cron, cron_steps
-from noetl_stream.zones import instant, midnight, zone_named, zone_names
+from noetl_stream.zones import instant, midnight, zone_named, zone_names, zone_of_place
 
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": DAY_S}
 DURATION: Final = r"^[1-9][0-9]{0,7}[smhd]$"
@@ -149,6 +150,8 @@ _LONG_DURATION: Final = re.compile(r"\s*(\d+)\s*(s|m|h|d)(?:ec|ecs|econds?|in|in
 _DURATION_HINT: Final = "write a number of seconds, minutes, hours or days: 30s, 15m, 6h, 2d"
 _DAY_HINT: Final = "write a day from 1970 to 2199: 2026-12-25"
 _TIME_HINT: Final = "write a time from 1970 to 2199: 2026-11-05T09:00, or with an offset: 2026-11-05T09:00:00+01:00"
+_BOUND_HINT: Final = "write a day, 2026-11-05, or a time, 2026-11-05T09:00, from 1970 to 2199"
+_DAY_FIRST: Final = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})")
 _CRON_HINT: Final = (
     "minute hour day-of-month month day-of-week, as in `0 2 * * MON-FRI`; a sixth field in front is the second"
 )
@@ -167,6 +170,7 @@ class ScheduleWindow(Section):
 
 class ScheduleSpec(Section):
     title = "`spec`"
+    rejected = advice.SCHEDULE_SPEC
     example = "write spec: { playbook: …, cron: [ … ], timezone: … }"
     schema_rules: ClassVar[Schema] = {
         "oneOf": [{"required": [way], "properties": {way: {"not": NULL}}} for way in ("cron", "every", "at")]
@@ -508,7 +512,9 @@ class _Reading:
             at_ms = read_bound(text, zone, is_last=place == 1)
             if at_ms is None:
                 message = f"`{name}`: `{text}` is not a day or time"
-                self._problems.error("invalid_value", message, descend(self._window_node, (name,)), _TIME_HINT)
+                day = _day_in(text)
+                hint = f"write {name}: {day}" if day else _BOUND_HINT
+                self._problems.error("invalid_value", message, descend(self._window_node, (name,)), hint)
             else:
                 found[place] = at_ms
         if found[0] >= found[1] and self._window_node is not None:
@@ -530,7 +536,15 @@ class _Reading:
 
 def _similar_zone(name: str) -> str | None:
     """The hint for an unknown zone: `Berlin` and `europe/berlin` mean `Europe/Berlin`."""
-    names, last = sorted(zone_names()), name.rpartition("/")[2].lower()
-    same = [one for one in names if one.rpartition("/")[2].lower() == last]
-    near = same[0] if same else correct_word(name, [one for one in names if one[:1].lower() == name[:1].lower()])
+    names = [one for one in sorted(zone_names()) if one[:1].lower() == name[:1].lower()]
+    near = zone_of_place(name) or correct_word(name, names)
     return f"did you mean `{near}`?" if near else None
+
+
+def _day_in(text: str) -> str | None:
+    """The day in ``01.12.2026`` or ``31/12/2026``; ``None`` where it could be another: ``01/12/2026``."""
+    found = _DAY_FIRST.fullmatch(text.strip())
+    if found is None or (found[2] != "." and int(found[1]) <= 12 and found[1] != found[3]):
+        return None
+    day = f"{found[4]}-{int(found[3]):02}-{int(found[1]):02}"
+    return day if read_day(day) else None

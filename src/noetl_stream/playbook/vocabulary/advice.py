@@ -35,6 +35,7 @@ _RETRY_RULES: Final = (
 )
 _RETRY_POLICY: Final = f"policy: {{ {_RETRY_RULES} }}"
 _RETRY: Final = f"write spec: {{ {_RETRY_POLICY} }}"
+_RETRY_WORDS: Final = ("retries", "retryPolicy", "retry_policy", "retryStrategy", "max_retries", "max_attempts")
 _FAILURE: Final = "failure: { mode: best_effort }"
 
 _WRITE_WORDS: Final = ("set_ctx", "set_iter", "set_vars", "set_shared", "set_label")
@@ -295,6 +296,10 @@ STEP_SPEC: Final = {
         )
         for word in ("trigger_rule", "triggerRule", "wait_for_all")
     },
+    **{
+        word: RejectedKey(f"a step has no `spec.{word}`", f"on the task, {_RETRY}", "unknown_key")
+        for word in _RETRY_WORDS
+    },
     "next_mode": RejectedKey("`next_mode` is the old form", _EXCLUSIVE),
     "retry": _STEP_RETRY,
     "when": _STEP_WHEN,
@@ -370,7 +375,7 @@ TASK_SPEC: Final = {
     "retry": RejectedKey("a task has no `spec.retry`", f"write {_RETRY_POLICY}"),
     **{
         word: RejectedKey(f"a task has no `spec.{word}`", f"write {_RETRY_POLICY}", "unknown_key")
-        for word in ("retries", "retryPolicy", "retry_policy", "retryStrategy", "max_retries", "max_attempts")
+        for word in _RETRY_WORDS
     },
     "when": _TASK_WHEN,
     "rules": replace(_TASK_RULES, place=("policy", "rules")),
@@ -551,6 +556,39 @@ EXECUTOR_POLICY: Final = {
     "timeout_s": _belongs("timeout_s", "under `spec`", f"executor: {{ spec: {{ timeout_s: {VALUE} }} }}"),
     "lifecycle": RejectedKey(
         "`lifecycle` belongs to a step", "for the whole execution, write executor: { spec: { timeout_s: 600 } }"
+    ),
+}
+_OTHER_SCHEDULES: Final = {
+    "write missed: all, or last, or none: what becomes of occurrences that were due while no server ran": (
+        *("catchup", "catch_up", "recoverMissedSchedules", "misfire_policy"),
+    ),
+    f"write window: {{ from: {VALUE} }}": ("start_date", "start", "startDate", "start_at", "from"),
+    f"write window: {{ until: {VALUE} }}": ("end_date", "end", "endDate", "end_at", "until"),
+    "write overlap: queue_all, or skip, queue_one, cancel, terminate, allow: what happens while an execution runs": (
+        *(
+            "depends_on_past",
+            "max_active_runs",
+            "concurrencyPolicy",
+            "concurrency",
+            "concurrency_limit",
+            "allow_overlap",
+        ),
+    ),
+    "write cron: [ <value> ]": ("schedule", "schedule_interval", "cron_expression", "crontab", "expression"),
+    "an alert is a trigger, a document of its own: spec: { on: { execution: { path: …, status: [ failed ] } }, "
+    "notify: { webhook: { url: … } } }": ("on_failure", "notify", "email_on_failure", "alert", "email"),
+}
+SCHEDULE_SPEC: Final = {
+    **_other_tools(_OTHER_SCHEDULES, "a schedule"),
+    **_renamed(
+        {
+            "playbook": ("path", "workflow", "flow", "flowId", "pipeline", "job"),
+            "timezone": ("tz", "timeZone", "time_zone", "zone"),
+            "workload": ("inputs", "parameters", "params", "args", "arguments", "variables", "input"),
+            "paused": ("suspend", "suspended", "disabled", "is_paused_upon_creation"),
+            "every": ("interval", "period", "frequency"),
+        },
+        "a schedule",
     ),
 }
 EXECUTOR_FAILURE: Final = {

@@ -13,6 +13,8 @@ _OPERATORS: Final = {
     r"\s*&&\s*": " and ",
     r"\s*\|\|\s*": " or ",
     r"!(?!=)\s*": "not ",
+    r"\?\.(?=\[)": "",
+    r"\?\.": ".",
     r"\bnull\b": "none",
     r"\.length\b(?!\s*\()": " | length",
 }
@@ -56,6 +58,7 @@ def as_expression(text: str, names: Mapping[str, tuple[str, ...]], step: str) ->
         chosen = f" | selectattr('{tested}', '{_TESTS[operator]}', {value})" if tested else ""
         mapped = f" | map(attribute='{key}')" if key else ""
         text = f"{text[: found.start()]}{rows}{chosen}{mapped} | list{text[found.end() :]}"
+    text = text if "${" in text else text.replace("`", "'")
     text = _COALESCED.sub(" or ", _NODE.sub(r"\1.data", text.translate(_CURLY)))
     text = _ARROW.sub(_attribute_of, text)
     text = _CALL.sub(lambda found: f"{found[2]} | {_CALLS[found[1]]}", text)
@@ -125,10 +128,23 @@ BARE_NAMES: Final = {
     **dict.fromkeys(("github", "runner", "dag_run", "flow", "workflow"), "write `workload.<name>`"),
     **dict.fromkeys(("needs", "tasks", "task", "ti", "nodes"), "write `steps.<name>` for the result of a step"),
     **dict.fromkeys(
-        ("ds", "ts", "execution_date", "logical_date", "schedule", "due"),
+        ("ds", "ds_nodash", "ts", "execution_date", "logical_date", "schedule", "due", "trigger"),
         "write `(execution.due or execution.started) | date_format('%Y-%m-%d')`, the day of its schedule, "
         "or else the day of the start; the workload of a schedule can read `schedule`",
     ),
+    **dict.fromkeys(
+        (
+            "data_interval_start",
+            "data_interval_end",
+            "prev_ds",
+            "next_ds",
+            "prev_execution_date",
+            "prev_data_interval_end",
+        ),
+        "in the workload of the schedule, write `schedule.interval.start` or `schedule.interval.end`, and here read "
+        "that key of `workload`; the time of the occurrence itself is `execution.due`",
+    ),
+    **dict.fromkeys(("run_id", "workflow_id", "job_id"), "write `execution_id`"),
     **dict.fromkeys(
         ("macros", "dag", "task_instance", "var", "conn", "omit", "hostvars", "ansible_facts"),
         "there is nothing of that name here: pass a value in as `workload.<name>`; without a value, `default(none)`",

@@ -17,7 +17,7 @@ from jinja2 import nodes
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.template.compile.parsing import OTHER_FILTERS, OTHER_METHODS, Findings, Names
 from noetl_stream.template.failures import FindingCode, closest, shorten
-from noetl_stream.template.filters.times import unit_error
+from noetl_stream.template.filters.times import LATER, TIME_FILTERS, call_problem
 from noetl_stream.template.filters.values import (
     FILTERS,
     MAYBE_UNDEFINED_FILTERS,
@@ -35,8 +35,6 @@ from noetl_stream.template.runtime.operators import METHODS
 LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 SURROGATE_MESSAGE: Final = "the text contains a lone surrogate, which JSON cannot hold"
 _LOOKED_THROUGH: Final = ("default", "d", environment.REQUIRE)
-_UNIT_AT: Final = {"date_add": 1, "date_trunc": 0}
-"""The argument of a filter that is a unit of time."""
 _NAMES_A_TEST: Final = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}
 
 
@@ -255,11 +253,11 @@ class ExpressionBinder:
         first = node.args[0] if node.args else None
         if node.name == "map" and isinstance(first, nodes.Const) and first.value not in FILTERS:
             self._unknown("unknown_filter", first.value, FILTERS, first)
-        at = _UNIT_AT.get(node.name)
-        if at is not None and len(node.args) > at:
-            unit = node.args[at]
-            if isinstance(unit, nodes.Const) and (error := unit_error(node.name, unit.value)):
-                self._findings.add("template_syntax", error, node.lineno)
+        if node.name in TIME_FILTERS and node.dyn_args is None and node.dyn_kwargs is None:
+            keywords = {str(keyword.key): _constant_or_later(keyword.value) for keyword in node.kwargs}
+            problem = call_problem(node.name, [_constant_or_later(one) for one in node.args], keywords)
+            if problem is not None:
+                self._findings.add("template_syntax", problem[0], node.lineno, problem[1])
         rows = [*node.args, *(one.value for one in node.kwargs if one.key == "rows")] if node.name == "head" else ()
         if rows and isinstance(rows[0], nodes.Const) and (error := head_error(rows[0].value)):
             self._findings.add("template_syntax", error, node.lineno, MORE_ROWS)
@@ -352,6 +350,10 @@ def operation(name: str, first: nodes.Expr, at: nodes.Node, *args: nodes.Expr) -
 
 def constant(value: Any, at: nodes.Node) -> nodes.Const:
     return nodes.Const(value, lineno=at.lineno)
+
+
+def _constant_or_later(node: nodes.Expr) -> Any:
+    return node.value if isinstance(node, nodes.Const) else LATER
 
 
 def _is_slice(node: nodes.Expr) -> bool:

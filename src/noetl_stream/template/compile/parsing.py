@@ -270,6 +270,14 @@ OTHER_METHODS: Final = {
     "includes": "write `y in x`",
     "contains": "write `y in x`",
     "trim": "write it as a filter: `x | trim`",
+    **dict.fromkeys(
+        ("strftime", "isoformat", "date", "toISOString", "toLocaleDateString", "to_date_string", "format_date"),
+        "a time is text: write it as a filter: `x | date_format('%Y-%m-%d')`",
+    ),
+    **dict.fromkeys(("add_days", "addDays", "plusDays", "subtract"), "write it as a filter: `x | date_add(1, 'day')`"),
+    **dict.fromkeys(("subString", "substring", "substr", "slice"), "write a slice: `x[0:3]`"),
+    "replaceAll": "write `x.replace('a', 'b')`, which replaces all",
+    "concat": "write `x ~ y` of texts, `x + y` of lists",
 }
 """The replacements for methods of other languages."""
 _OTHER_LANGUAGES: Final = {"null": "none", "nil": "none", "undefined": "none", "TRUE": "true", "FALSE": "false"}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.runtime.attribute_access import kind_of
-from noetl_stream.zones import instant, zone_named
+from noetl_stream.zones import instant, zone_named, zone_of_place
 
 MAX_CHARS: Final = 100
 """The longest text that is read as a time, and the longest pattern."""
@@ -145,16 +146,11 @@ def _pattern(name: str, pattern: Any) -> str:
     return text.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S")
 
 
-def unit_error(name: str, unit: Any) -> str:
-    """The reason why a filter of dates does not accept a unit; empty if it does."""
-    known = isinstance(unit, str) and unit.removesuffix("s") in _UNITS
-    return "" if known else f"`{name}` takes a unit, one of {', '.join(_UNITS)}, not {unit!r:.40}"
-
-
 def _unit(name: str, unit: Any) -> str:
-    if error := unit_error(name, unit):
-        raise EvaluationFailure(error)
-    return str(unit).removesuffix("s")
+    word = str(unit).removesuffix("s")
+    if not isinstance(unit, str) or word not in _UNITS:
+        raise EvaluationFailure(f"`{name}` takes a unit, one of {', '.join(_UNITS)}, not {unit!r:.40}")
+    return word
 
 
 def _zone(name: str, zone: Any) -> tzinfo:
@@ -170,3 +166,51 @@ TIME_FILTERS: Final[Mapping[str, Callable[..., str]]] = {
     "date_format": date_format,
     "date_parse": date_parse,
 }
+
+
+LATER: Final = object()
+"""The value of an argument that is only known when a template is rendered."""
+_CALLS: Final = {name: inspect.signature(called) for name, called in TIME_FILTERS.items()}
+_EXAMPLES: Final = {
+    "date_add": "date_add(1, 'day')",
+    "date_trunc": "date_trunc('day')",
+    "date_format": "date_format('%Y-%m-%d')",
+    "date_parse": "date_parse('%d.%m.%Y')",
+}
+_LETTERS: Final = {
+    **dict.fromkeys(("YYYY", "yyyy"), "%Y"),
+    **dict.fromkeys(("DD", "dd"), "%d"),
+    **dict.fromkeys(("HH", "hh"), "%H"),
+    "MM": "%m",
+    "mm": "%M",
+    "ss": "%S",
+}
+"""Letters of patterns of other languages, with the directives of ``strftime``."""
+
+
+def call_problem(name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The message and hint for a call of a filter of dates that can never succeed, or whose pattern has no directive.
+
+    Args:
+        args: Those behind the value, :data:`LATER` where they are computed.
+    """
+    signature, example = _CALLS[name], f"write `{_EXAMPLES[name]}`"
+    try:
+        given = signature.bind(LATER, *args, **keywords).arguments
+    except TypeError:
+        _, *names = signature.parameters
+        return f"`{name}` takes ({', '.join(names)}), the last of which may be left out", example
+    known = {word: value for word, value in given.items() if value is not LATER}
+    try:
+        if "unit" in known:
+            _unit(name, known["unit"])
+        if "pattern" in known and "%" not in _pattern(name, known["pattern"]):
+            meant = re.sub("|".join(_LETTERS), lambda found: _LETTERS[found[0]], known["pattern"])
+            hint = f"write `{name}('{meant}')`" if meant != known["pattern"] and "'" not in meant else example
+            return f"`{name}`: the pattern {known['pattern']!r} has no directive such as `%Y`", hint
+        if known.get("zone") is not None:
+            _zone(name, known["zone"])
+    except EvaluationFailure as failure:
+        zone = zone_of_place(str(known.get("zone")))
+        return str(failure), f"did you mean `{zone}`?" if zone and zone != known["zone"] else example
+    return None
