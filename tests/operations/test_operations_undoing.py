@@ -21,6 +21,7 @@ def undone_by(tool: Any) -> dict[str, Any]:
 
 
 def playbook(name: str, workflow: list[dict[str, Any]], on: list[str] | None = None, **more: Any) -> str:
+    more = {name.removesuffix("_"): value for name, value in more.items()}
     policy = {"compensation": {} if on is None else {"on": on}, **more}
     head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": name, "path": f"orders/{name}"}}
     return json.dumps({**head, "executor": {"spec": {"policy": policy}}, "workflow": workflow})
@@ -70,6 +71,27 @@ async def test_an_order_that_is_cancelled_is_refunded_and_released(stage: Operat
     assert (found.status, found.rerun_of) == ("completed", called.execution_id)
     with pytest.raises(Conflict, match="were undone"):
         await stage.executions.rerun(order, RerunOptions(step="ship"), BY)
+
+
+async def test_what_was_undone_is_run_again_from_the_first_of_it(stage: OperationsStage) -> None:
+    """A retry would reuse what was undone, and is refused: no explanation names it."""
+    broken = [
+        *STEPS[:2],
+        {"step": "ship", "tool": work(None, failures=1)},
+        {"step": "note", "tool": work(1, failures=1)},
+    ]
+    await stage.playbooks.register(PAY.encode(), "pay", BY)
+    started = await stage.executions.start(Start(playbook=playbook("order", broken, finally_="note")), BY)
+    assert (await ended(stage, started.execution_id)).status == "failed"
+    first, *others = (await stage.executions.why(started.execution_id)).reasons
+    assert first.moves == f"`noetl-stream execution rerun {started.execution_id} reserve`, or from before it: " + (
+        "what was undone is not reused"
+    )
+    [note] = [one for one in others if one.step == "note"]
+    assert "which changes nothing, as it is the step of `finally`" in note.sentence
+    with pytest.raises(Conflict, match="rerun from reserve"):
+        await stage.executions.rerun(started.execution_id, RerunOptions(step="ship"), BY)
+    assert (await stage.executions.rerun(started.execution_id, RerunOptions(step="reserve"), BY)).rerun_of
 
 
 async def test_an_operator_undoes_an_order_that_has_ended_once(stage: OperationsStage) -> None:

@@ -39,7 +39,7 @@ def why_ended(history: JournalHistory, state: Execution, plan: Plan | None) -> S
         reasons = [_cancelled(history, state)]
     else:
         reasons = list(_failed(history, state, plan))
-    reasons += (_tolerated(history, failures) for failures in state.tolerated.values())
+    reasons += (_tolerated(history, failures, plan) for failures in state.tolerated.values())
     for one in history.compensations:
         if one.undone:
             reasons.append(reason("undone", f"What step `{one.step}` had done was undone.", "", step=one.step))
@@ -66,12 +66,18 @@ def _repeated_arcs(history: JournalHistory, plan: Plan | None) -> Iterator[Reaso
         yield reason("arc", text, "", step=step, details=details)
 
 
-def _tolerated(history: JournalHistory, failures: ToleratedFailures) -> ReasonDocument:
+def _tolerated(history: JournalHistory, failures: ToleratedFailures, plan: Plan | None) -> ReasonDocument:
     first = history.failed_iterations.get(failures.step) if failures.failed_leaves else None
     error = first.error if first is not None else history.tolerated.get(failures.step)
     place = f", {'.'.join(map(str, first.path))}" if first is not None else ""
     shown = f"; the first{place}: {_described(error)}" if error is not None else ""
-    text = f"{tolerated_text(failures)}, as `failure.mode: best_effort` tolerates{shown}."
+    is_finally = plan is not None and plan.finally_step == failures.step
+    why = (
+        "which changes nothing, as it is the step of `finally`"
+        if is_finally
+        else "as `failure.mode: best_effort` tolerates"
+    )
+    text = f"{tolerated_text(failures)}, {why}{shown}."
     return reason(
         "tolerated",
         text,
@@ -89,7 +95,8 @@ def _tolerated(history: JournalHistory, failures: ToleratedFailures) -> ReasonDo
 
 
 def _cancelled(history: JournalHistory, state: Execution) -> ReasonDocument:
-    found, moves = history.requests.get(CancelRequested), f"`noetl-stream execution rerun {state.execution_id} STEP`"
+    found = history.requests.get(CancelRequested)
+    moves = _from_undone(history, state) or f"`noetl-stream execution rerun {state.execution_id} STEP`"
     if found is None:
         text = f"The execution was cancelled: {state.cancelling}."
         return reason("cancelled", text, moves, state.at_ms)
@@ -104,7 +111,9 @@ def _failed(history: JournalHistory, state: Execution, plan: Plan | None) -> Ite
     if not state.evaluated or state.refused or history.failing is None:
         text = f"The execution failed: {_described(error)}."
         details: dict[str, Any] = {"error": _document(error), "diagnostics": state.refused}
-        yield reason("refused" if state.refused else "failed", text, _again(state), state.at_ms, details=details)
+        yield reason(
+            "refused" if state.refused else "failed", text, _again(history, state), state.at_ms, details=details
+        )
         return
     failing, at_ms = history.failing
     step = failing.step
@@ -112,7 +121,7 @@ def _failed(history: JournalHistory, state: Execution, plan: Plan | None) -> Ite
     if failed is None:
         where = f" in step `{step}`" if step is not None else ""
         text = f"The execution failed{where}: {_described(failing.error)}."
-        yield reason("failed", text, _again(state), at_ms, step, details={"error": _document(failing.error)})
+        yield reason("failed", text, _again(history, state), at_ms, step, details={"error": _document(failing.error)})
     else:
         yield _task(history, plan, failed, step or "", at_ms, state)
     routed = history.routed.get(history.failed_run)
@@ -140,7 +149,7 @@ def _task(
     return reason(
         kind="failed",
         sentence=text,
-        moves=_again(state),
+        moves=_again(history, state),
         since_ms=at_ms,
         step=step,
         task=fact.task,
@@ -181,13 +190,20 @@ def _arcs(plan: Plan, state: Execution, routed: Routed, step: str) -> Iterator[R
         yield reason("arc", text, "", step=step, details={"to": arc.step, "line": arc.line, "guards": plain(guards)})
 
 
-def _again(state: Execution) -> str:
-    again = f"`noetl-stream execution retry {state.execution_id}`, or `execution rerun` from an earlier step"
+def _again(history: JournalHistory, state: Execution) -> str:
     if state.evaluated and not state.refused:
-        return again
+        retry = f"`noetl-stream execution retry {state.execution_id}`, or `execution rerun` from an earlier step"
+        return _from_undone(history, state) or retry
     if state.rerun_of:
         return f"change the request; the original is shown by `noetl-stream execution get {state.rerun_of}`"
     return "fix the playbook and start it again"
+
+
+def _from_undone(history: JournalHistory, state: Execution) -> str:
+    """The rerun that is possible after something was undone; empty if nothing was."""
+    first = next((one.step for one in reversed(history.compensations) if one.undone), None)
+    rerun = f"`noetl-stream execution rerun {state.execution_id} {first}`"
+    return f"{rerun}, or from before it: what was undone is not reused" if first is not None else ""
 
 
 def _described(error: ErrorInfo | None) -> str:
