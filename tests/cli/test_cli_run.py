@@ -77,6 +77,27 @@ def test_a_failed_execution_ends_with_1_and_says_why(shared_home: Path, failing:
     assert ended["steps"][0]["status"] == "failed"
 
 
+NOTE = """
+  - step: note
+    tool: { kind: shell, command: exit 4 }
+"""
+
+
+def test_the_place_of_a_failure_is_where_it_failed_not_where_something_failed_afterwards(
+    shared_home: Path, failing: Path
+) -> None:
+    broken = (
+        failing.read_text()
+        .rstrip("\n")
+        .replace("workflow:", "executor: { spec: { policy: { finally: note } } }\nworkflow:")
+    )
+    failing.write_text(broken + NOTE)
+    before = noetl("run", failing, "--home", shared_home)
+    assert "note: failed" in before.stderr
+    [place] = re.findall(r"^at \S+: step (\w+)", before.stderr, re.MULTILINE)
+    assert place != "note"
+
+
 def test_a_terminal_shows_the_progress_of_a_command_and_clears_it(shared_home: Path, one_step: Path) -> None:
     seen = on_a_terminal(["run", str(one_step), "--home", str(shared_home)], {"TERM": "xterm"})
     after = seen.rpartition("waiting for a server to accept")[2]

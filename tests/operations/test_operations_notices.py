@@ -113,6 +113,17 @@ async def test_text_output_shows_notices_with_the_status(
     assert "warning" not in shown
 
 
+async def test_a_warning_that_comes_after_the_start_is_printed_at_the_end(
+    stage: OperationsStage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    executor = {"spec": {"policy": {"quotas": {"task_runs": 1, "on_exceeded": "warn"}}}}
+    ended = await stage.run(playbook("used", [{"step": "only", "tool": [work(1), work(2)]}], executor=executor))
+    print_ended(ended)
+    assert "warning: quotas.task_runs is 1" in capsys.readouterr().err
+    print_ended(ended, warned=ended.warnings or ())
+    assert "warning" not in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("journal")
 async def test_an_undeclared_key_of_the_request_is_a_warning(stage: OperationsStage) -> None:
     ended = await stage.run(TAKES, workload={"name": "y", "nmae": "z", "more": {"any": 1}})

@@ -23,7 +23,7 @@ from noetl_stream.cli.base.session import Session, Target, gateway_of, target_op
 from noetl_stream.cli.execution import follow
 from noetl_stream.cli.execution import workload as workloads
 from noetl_stream.cli.execution.display.progress import ProgressView
-from noetl_stream.cli.execution.display.tables import print_begun, print_ended
+from noetl_stream.cli.execution.display.tables import print_begun, print_ended, warnings_at_start
 from noetl_stream.cli.execution.display.traces import traceparent_option
 from noetl_stream.cli.playbook.checked import TextCheck, check_text
 from noetl_stream.cli.playbook.playbook_source import file_or_address, not_there, print_diagnostics, read_text
@@ -165,9 +165,9 @@ def _debugger(target: Target, settings: Settings) -> DebuggerTerminal:
 def _print_where(ended: ExecutionDocument, file: str, source: str | None) -> None:
     """Prints the line of the file where a run failed, and the command that explains it."""
     task = ended.error.task if ended.error is not None else None
-    steps = [one.step for one in ended.steps or () if one.status == "failed"]
-    if source is not None and steps and (line := _line_of(source, steps[-1], task)) is not None:
-        say(f"at {file}:{line}: step {steps[-1]}" + (f", task {task}" if task else ""), err=True)
+    step = ended.failed_step
+    if source is not None and step is not None and (line := _line_of(source, step, task)) is not None:
+        say(f"at {file}:{line}: step {step}" + (f", task {task}" if task else ""), err=True)
     say(f"why: noetl-stream execution why {ended.execution_id}", err=True)
 
 
@@ -197,7 +197,7 @@ def _print_run(
     ended: ExecutionDocument, output: str, view: ProgressView, background: Background, source: tuple[str, str | None]
 ) -> None:
     if output != "json":
-        print_ended(ended, has_said_error=view.has_said(ended.error))
+        print_ended(ended, has_said_error=view.has_said(ended.error), warned=view.warned)
         if background.log is not None:
             say(f"log of the servers: {background.log}", err=True)
         if ended.status == "failed":
@@ -386,7 +386,8 @@ async def run_in(
     try:
         async with asyncio.timeout(timeout_s):
             activity.show(f"waiting for a server to accept {name}")
-            execution_id = (await started(session, wanted, name, ids)).execution_id
+            begun = await started(session, wanted, name, ids)
+            execution_id, view.warned = begun.execution_id, warnings_at_start(begun)
             ended = await follow.followed(session, execution_id, view, partial(_writers, wanted.playbook))
             return await _with_steps(session, ended)
     except TimeoutError:

@@ -16,7 +16,7 @@ from noetl_stream.model.envelope import EventDocument, iso
 from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.ports.operations.executions import ReasonDocument
+from noetl_stream.ports.operations.executions import ReasonDocument, WarningDocument
 from noetl_stream.ports.operations.reading.events import FeedEvent, LogLineDocument
 
 NOBODY: Final = frozenset({"no_worker", "no_server", "server_cannot_store", "queue_unreadable", "unreported"})
@@ -283,9 +283,11 @@ class ProgressView:
 
     Attributes:
         shows_output: Whether it shows the output of tasks.
+        warned: The warnings of the execution that were printed when it started.
     """
 
     shows_output = False
+    warned: Sequence[WarningDocument] = ()
 
     def doing(self, text: str) -> None:
         """Shows the activity before the execution starts."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import astuple
@@ -126,10 +126,15 @@ def print_state(found: ExecutionStateDocument) -> None:
 
 
 def print_begun(found: documents.ExecutionDocument) -> None:
-    """Prints the warnings of a started execution to stderr. Those of its tasks are printed at its end."""
+    """Prints the :func:`warnings_at_start` of an execution to stderr."""
     if found.already:
         say(f"execution {found.execution_id} has the key {found.key} already: nothing was started", err=True)
-    _print_warnings([one for one in found.warnings or () if not one.step and one.kind not in WITH_STATUS], err=True)
+    _print_warnings(warnings_at_start(found), err=True)
+
+
+def warnings_at_start(found: documents.ExecutionDocument) -> list[documents.WarningDocument]:
+    """The warnings of an execution that has just started. Those of its tasks are printed at its end."""
+    return [one for one in found.warnings or () if not one.step and one.kind not in WITH_STATUS]
 
 
 def _print_warnings(warnings: Iterable[documents.WarningDocument], *, err: bool) -> None:
@@ -137,20 +142,24 @@ def _print_warnings(warnings: Iterable[documents.WarningDocument], *, err: bool)
         say(f"warning: {warning.message}", err=err)
 
 
-def print_ended(found: documents.ExecutionDocument, *, has_said_error: bool = False) -> None:
+def print_ended(
+    found: documents.ExecutionDocument,
+    *,
+    has_said_error: bool = False,
+    warned: Collection[documents.WarningDocument] = (),
+) -> None:
     """Prints the result of an ended execution to stdout, and its end to stderr.
-
-    The warnings that were printed at its start (:func:`print_begun`) are not repeated; those of its tasks follow its
-    status.
 
     Args:
         has_said_error: Whether stderr has its error already.
+        warned: The warnings that were printed at its start (:func:`print_begun`). They are not repeated.
     """
     if found.result is not None:
         print_result(found.result)
     if discarded := found.discarded_tokens:
         say(f"{discarded} token{'' if discarded == 1 else 's'} discarded at the end", err=True)
-    _print_warnings([one for one in found.warnings or () if one.step and one.kind not in WITH_STATUS], err=True)
+    left = [one for one in found.warnings or () if one.kind not in WITH_STATUS and one not in warned]
+    _print_warnings(left, err=True)
     error = found.error
     if error is not None and not has_said_error:
         target = f" in task {error.task}" if error.task else ""
