@@ -45,3 +45,22 @@ def test_an_upgraded_playbook_passes_check_or_names_the_open_decisions(pair: Pai
 
     assert found.passes or MARK in found.text
     assert (MARK in found.text) == any(note.kind == "decide" for note in found.notes)
+
+
+OF_A_TOKEN = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: t, path: t/t }
+keychain: [ { name: api, kind: bearer, token: abc } ]
+workflow:
+  - step: start
+    tool: { kind: http, url: https://example.org, headers: { Authorization: "Bearer {{ token('api') }}" } }
+"""
+
+
+def test_the_key_of_a_stored_token_is_named() -> None:
+    """`token('api')` becomes `keychain.api.access_token`, which a credential stored as it was does not have."""
+    found = upgraded(OF_A_TOKEN)
+
+    assert "keychain.api.access_token" in found.text
+    assert any("under `access_token`" in note.message for note in found.notes if note.rule == "token_calls")

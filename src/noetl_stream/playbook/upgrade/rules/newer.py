@@ -347,6 +347,15 @@ def output_block(draft: Draft) -> None:
             draft.remove_empty(task, "spec")
 
 
+def _selected(block: Any) -> list[Any]:
+    """What is selected of a result: each a path, or `{path, as}`."""
+    if isinstance(block, CommentedSeq):
+        return list(block)
+    if isinstance(block, CommentedMap) and not block.keys() <= {"path", "as"}:
+        return [to_ruamel({"path": path, "as": name}, line_of(block)) for name, path in block.items()]
+    return [block] if block else []
+
+
 def _rewrite_output(draft: Draft, step: CommentedMap, holder: CommentedMap, task: CommentedMap, word: str) -> None:
     """Rewrites the block under ``word`` of a task or its step."""
     block = holder[word]
@@ -356,7 +365,7 @@ def _rewrite_output(draft: Draft, step: CommentedMap, holder: CommentedMap, task
     names = {str(step.get("step")), str(task.get("name", step.get("step")))}
     found: dict[str, Path] = {}
     for key in [key for key in _SELECTED if key in block]:
-        for one in block[key] if isinstance(block[key], CommentedSeq) else []:
+        for one in _selected(block[key]):
             path = one.get("path") if isinstance(one, CommentedMap) and one.keys() <= {"path", "as"} else one
             name = one.get("as", str(path).rpartition(".")[2]) if isinstance(one, CommentedMap) else one
             if isinstance(path, str) and isinstance(name, str) and _PLAIN_PATH.match(path):
@@ -365,7 +374,8 @@ def _rewrite_output(draft: Draft, step: CommentedMap, holder: CommentedMap, task
                     draft.note_assumption((holder, word), f"`{path}` is read in the body of the response")
             else:
                 draft.decide(holder, word, f"`{key}` has {shown(one)}: read it of the result where it is needed")
-        draft.remove(block, key, heir=(holder, word), note=f"`{key}`: {', '.join(found)} is read of the result")
+        read = ", ".join(found) or "what it selects"
+        draft.remove(block, key, heir=(holder, word), note=f"`{key}`: {read} is read of the result")
     if "accumulate" in block:
         _accumulate(draft, step, holder, task, word, names)
     for key in list(block):

@@ -295,8 +295,12 @@ def token_calls(draft: Draft) -> None:
     for key, name in named.items():
         message = f"`token({key})` reads the entry `{name}`, as the workload has it: a given value is not read"
         draft.note_assumption((draft.root["workload"], key), message)
+    kinds = {entry.get("name"): kind_of(entry) for entry in draft.keychain_entries()}
     for name in dict.fromkeys(found):
-        if name not in [entry.get("name") for entry in draft.keychain_entries()]:
+        if kinds.get(name) in ("credential", *_STORED_KINDS):
+            said = f"`token('{name}')` was the token alone: store it under `access_token` of the credential `{name}`"
+            draft.note_assumption((draft.root, "workflow"), said)
+        if name not in kinds:
             said = f"store the credential `{name}` with an `access_token`"
             add_credential(draft, name, f"{said}, or let kind `oauth2_client_credentials` fetch one")
 
