@@ -80,8 +80,10 @@ LOOP: Final = "- step: a\n  loop: {{ in: ¶'{}', iterator: x }}\n  tool: {{ kind
 
 MISTAKES: Final[dict[str, Mistake]] = {
     # a whole document of another tool
-    "an Airflow DAG": Mistake(AIRFLOW, ("an Airflow DAG", "apiVersion: noetl.io/v2", "workflow:")),
-    "a Kestra flow": Mistake(KESTRA, ("a Kestra flow", "`namespace`", "noetl-stream init")),
+    "an Airflow DAG": Mistake(
+        AIRFLOW, ("an Airflow DAG", "apiVersion: noetl.io/v2", "workflow:", "docs coming-from-airflow")
+    ),
+    "a Kestra flow": Mistake(KESTRA, ("a Kestra flow", "`namespace`", "noetl-stream init", "docs coming-from-kestra")),
     "a workflow of GitHub Actions": Mistake(ACTIONS, ("a GitHub Actions workflow", "`jobs`")),
     "a workflow of Argo": Mistake(ARGO, ("an Argo workflow", "apiVersion: noetl.io/v2")),
     "a state machine": Mistake(STATES, ("Step Functions", "`StartAt`")),

@@ -288,7 +288,9 @@ def check_tool(root: Node, problems: Problems) -> bool:
         key = next((root.keys[word] for word in words if word in root.keys), None)
         if key is not None:
             message = f"this is {tool}, not a playbook, as its `{key.name}` shows"
-            problems.error("unknown_key", message, key, advice.OTHER_HINT)
+            page = advice.PAGES_ABOUT_TOOLS.get(tool)
+            read = f"; `noetl-stream docs {page}` compares both" if page else ""
+            problems.error("unknown_key", message, key, advice.OTHER_HINT + read)
             return False
     return True
 

@@ -220,6 +220,7 @@ OTHER_TOOLS: Final = {
     "a Compose file": ("services",),
 }
 """Documents of other tools, each with root keys that no playbook has."""
+PAGES_ABOUT_TOOLS: Final = {"an Airflow DAG": "coming-from-airflow", "a Kestra flow": "coming-from-kestra"}
 OTHER_HINT: Final = (
     "a playbook begins with apiVersion: noetl.io/v2, kind: Playbook, metadata: { name: …, path: … } and workflow: "
     "[ { step: start, tool: { kind: … }, next: { arcs: [ { step: … } ] } } ]; `noetl-stream init` writes one"
@@ -565,14 +566,7 @@ _OTHER_SCHEDULES: Final = {
     f"write window: {{ from: {VALUE} }}": ("start_date", "start", "startDate", "start_at", "from"),
     f"write window: {{ until: {VALUE} }}": ("end_date", "end", "endDate", "end_at", "until"),
     "write overlap: queue_all, or skip, queue_one, cancel, terminate, allow: what happens while an execution runs": (
-        *(
-            "depends_on_past",
-            "max_active_runs",
-            "concurrencyPolicy",
-            "concurrency",
-            "concurrency_limit",
-            "allow_overlap",
-        ),
+        *("depends_on_past", "max_active_runs", "concurrencyPolicy", "concurrency", "allow_overlap"),
     ),
     "write cron: [ <value> ]": ("schedule", "schedule_interval", "cron_expression", "crontab", "expression"),
     "an alert is a trigger, a document of its own: spec: { on: { execution: { path: …, status: [ failed ] } }, "
