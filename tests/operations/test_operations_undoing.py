@@ -124,6 +124,8 @@ async def test_a_call_that_could_not_be_undone_is_undone_by_an_operator_where_it
     found = await ended(stage, again)
     assert found.status == "failed" and found.error is not None
     assert f"noetl-stream execution compensate {undoing.execution_id}" in found.error.message
+    [failed, *_] = (await stage.executions.why(again)).reasons
+    assert failed.moves == f"`noetl-stream execution compensate {again}`, which undoes what is left"
 
     mended = RerunOptions(undoes=True, ctx={"closed": 0})
     mending = await stage.executions.rerun(undoing.execution_id, mended, BY)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from noetl_stream.engine.decide.closing import NOT_UNDONE
 from noetl_stream.engine.state import Execution, StepRun
 from noetl_stream.model.events import CancelRequested, ToleratedFailures
 from noetl_stream.model.outcome import ErrorInfo
@@ -200,7 +201,9 @@ def _again(history: JournalHistory, state: Execution) -> str:
 
 
 def _from_undone(history: JournalHistory, state: Execution) -> str:
-    """The rerun that is possible after something was undone; empty if nothing was."""
+    """What can be run again after something was undone, or of what only undoes; empty if nothing was undone."""
+    if state.outcome is not None and state.outcome.error is not None and state.outcome.error.kind == NOT_UNDONE:
+        return f"`noetl-stream execution compensate {state.execution_id}`, which undoes what is left"
     first = next((one.step for one in reversed(history.compensations) if one.undone), None)
     rerun = f"`noetl-stream execution rerun {state.execution_id} {first}`"
     return f"{rerun}, or from before it: what was undone is not reused" if first is not None else ""
