@@ -72,17 +72,17 @@ def start_among(tasks: set[asyncio.Task[Result]], work: Coroutine[Any, Any, Resu
     return task
 
 
-async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:
+async def end_tasks(tasks: Collection[asyncio.Future[Any]], again_s: float = CANCEL_AGAIN_S) -> None:
     """Cancels tasks and waits until all have ended; their results and errors are dropped.
 
-    A task that has not ended after :data:`CANCEL_AGAIN_S` is cancelled again, even in its cleanup:
+    A task that has not ended after ``again_s`` is cancelled again, even in its cleanup:
     before Python 3.12, ``asyncio.wait_for``, which libraries use, swallows a cancellation that arrives just as the
     awaited work fails.
     """
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:
             task.cancel()
-        await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
+        await asyncio.wait(pending, timeout=again_s)
     for task in tasks:
         if not task.cancelled():
             task.exception()  # otherwise asyncio logs it as never retrieved
@@ -147,14 +147,16 @@ async def for_each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]
             await asyncio.gather(*runners, return_exceptions=True)
 
 
-async def result_until(work: Coroutine[Any, Any, Result], until: Coroutine[Any, Any, object]) -> Result | None:
+async def result_until(
+    work: Coroutine[Any, Any, Result], until: Coroutine[Any, Any, object], again_s: float = CANCEL_AGAIN_S
+) -> Result | None:
     """Returns the result of ``work``; ``None`` if ``until`` ends first. ``work`` is then cancelled and has ended."""
     task = asyncio.ensure_future(work)
     try:
         done = await first_done([task], until)
         return task.result() if done else None
     finally:
-        await end_tasks([task])
+        await end_tasks([task], again_s)
 
 
 async def set_within(event: asyncio.Event, timeout_s: float) -> bool:

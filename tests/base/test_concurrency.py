@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from noetl_stream import concurrency
 from noetl_stream.concurrency import Deferred, end_tasks, first_done, result_until, result_when_ended
 
 
@@ -124,11 +123,10 @@ async def swallow(cancellations: int) -> None:
     await asyncio.Event().wait()
 
 
-async def test_tasks_end_even_if_they_swallow_cancellations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concurrency, "CANCEL_AGAIN_S", 0)
+async def test_tasks_end_even_if_they_swallow_cancellations() -> None:
     tasks = [asyncio.create_task(swallow(count)) for count in (0, 1, 3)]
     await asyncio.sleep(0)
-    await end_tasks(tasks)
+    await end_tasks(tasks, again_s=0)
     assert [task.cancelled() for task in tasks] == [True, True, True]
 
 
@@ -140,9 +138,8 @@ async def test_ending_drops_results_and_errors_of_tasks_that_have_ended() -> Non
     assert [task.done() for task in tasks] == [True, True]
 
 
-async def test_an_awaited_task_ends_though_it_swallows_cancellations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concurrency, "CANCEL_AGAIN_S", 0)
-    assert await result_until(swallow(2), asyncio.sleep(0)) is None
+async def test_an_awaited_task_ends_though_it_swallows_cancellations() -> None:
+    assert await result_until(swallow(2), asyncio.sleep(0), again_s=0) is None
 
 
 async def test_a_caller_that_is_cancelled_still_waits_for_a_task_that_cannot_be() -> None:

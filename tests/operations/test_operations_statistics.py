@@ -10,8 +10,7 @@ from operations_stage import OperationsStage
 
 from noetl_stream.errors import NotFound
 from noetl_stream.model.envelope import iso
-from noetl_stream.operations import statistics
-from noetl_stream.operations.statistics import PlaybookStatistics, durations
+from noetl_stream.operations.statistics import PlaybookStatistics, StatisticsBounds, durations
 from noetl_stream.ports.operations.playbooks import DurationsDocument, PlaybookDocument
 from noetl_testkit.conformance.store_rows import committed, execution_row
 from noetl_testkit.memory.store import StagedStore
@@ -67,25 +66,21 @@ async def test_a_path_without_executions_and_without_a_playbook_is_not_found(sta
         await stage.playbooks.statistics(PATH)
 
 
-async def test_a_count_of_too_many_executions_is_marked_as_a_sample(
-    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(statistics, "MAX_COUNTED", 2)
+async def test_a_count_of_too_many_executions_is_marked_as_a_sample(stage: OperationsStage) -> None:
     store = StagedStore(stage.clock)
     await committed(store, executions=[execution_row(name, path=PATH, started_ms=5) for name in "abc"])
-    found = await PlaybookStatistics(store).of(PATH, 0, 9)
+    found = await PlaybookStatistics(store, StatisticsBounds(counted=2)).of(PATH, 0, 9)
     assert (found.executions, found.is_sample) == (2, True)
 
 
-@pytest.mark.parametrize(("changes", "sampled"), [({"MAX_SAMPLED": 2}, 2), ({"MAX_EVENTS": 1}, 1), ({}, 3)])
+@pytest.mark.parametrize(("bounds", "sampled"), [({"sampled": 2}, 2), ({"events": 1}, 1), ({}, 3)])
 async def test_journals_are_read_of_the_newest_until_there_is_enough(
-    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int], sampled: int
+    stage: OperationsStage, bounds: dict[str, int], sampled: int
 ) -> None:
     for _ in range(3):
         await stage.run(FLOW)
-    for name, value in changes.items():
-        monkeypatch.setattr(statistics, name, value)
-    found = await stage.playbooks.statistics(PATH)
+    counting = PlaybookStatistics(stage.store, StatisticsBounds(**bounds))
+    found = await counting.of(PATH, 0, stage.clock.now_ms())
     assert (found.executions, found.sampled_executions, found.steps[0].done) == (3, sampled, sampled)
 
 

@@ -208,12 +208,9 @@ async def test_a_table_that_somebody_has_changed_is_fetched_again(temporary: Pat
     await folders.close()
 
 
-async def test_kept_tables_have_a_share_of_the_disk_and_an_end(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kept_tables, "KEPT_S", 0.0)
+async def test_kept_tables_have_a_share_of_the_disk_and_an_end(temporary: Path) -> None:
     files, parts = await Table.made(temporary)
-    folders = ScratchFolders()
+    folders = ScratchFolders(kept_s=0.0)
     await fetch(folders, files, parts[0])
     await until(lambda: not list(temporary.glob("*/*")))
     await folders.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 from noetl_stream.lru import LruCache
 from noetl_stream.model.envelope import iso
@@ -14,14 +14,23 @@ from noetl_stream.ports.operations import playbooks as documents
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.stores.tallies import RecentExecution
 
-MAX_COUNTED: Final = 10_000
-"""The newest executions that are counted: a look-up in an index and some milliseconds of sorting."""
 
-MAX_SAMPLED: Final = 200
-"""The most executions whose journals are read."""
+class StatisticsBounds(NamedTuple):
+    """The bounds of what is read for one answer.
 
-MAX_EVENTS: Final = 20_000
-"""The total of events at which reading journals ends: a fraction of a second when none is cached."""
+    Attributes:
+        counted: The newest executions that are counted: a look-up in an index and some milliseconds of sorting.
+        sampled: The most executions whose journals are read.
+        events: The total of events at which reading journals ends: a fraction of a second when none is cached.
+    """
+
+    counted: int = 10_000
+    sampled: int = 200
+    events: int = 20_000
+
+
+USUAL_BOUNDS: Final = StatisticsBounds()
+
 
 KNOWN_RUNS: Final = 50_000
 """The kept step runs of ended executions, which never change: a repeated question reads little."""
@@ -32,14 +41,14 @@ BUCKETS: Final = 48
 class PlaybookStatistics:
     """The statistics of the executions of a path."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, bounds: StatisticsBounds = USUAL_BOUNDS) -> None:
+        self._store, self._bounds = store, bounds
         self._known: LruCache[str, tuple[StepTime, ...]] = LruCache(KNOWN_RUNS, lambda runs: len(runs) + 1)
 
     async def of(self, path: str, since_ms: int, now_ms: int) -> documents.PlaybookStatisticsDocument:
-        found = await self._store.recent_executions(path, since_ms, MAX_COUNTED + 1)
-        counted = found[:MAX_COUNTED]
-        sampled = _sampled(counted)
+        found = await self._store.recent_executions(path, since_ms, self._bounds.counted + 1)
+        counted = found[: self._bounds.counted]
+        sampled = _sampled(counted, self._bounds)
         statuses = Counter(str(one.status) for one in counted)
         return documents.PlaybookStatisticsDocument(
             path=path,
@@ -63,13 +72,13 @@ class PlaybookStatistics:
         return runs
 
 
-def _sampled(executions: Iterable[RecentExecution]) -> list[RecentExecution]:
+def _sampled(executions: Iterable[RecentExecution], bounds: StatisticsBounds) -> list[RecentExecution]:
     """The newest ended executions, at least one, up to the bounds of executions and events."""
     chosen: list[RecentExecution] = []
     events = 0
     for one in executions:
         if one.finished_ms is not None:
-            if len(chosen) == MAX_SAMPLED or events >= MAX_EVENTS:
+            if len(chosen) == bounds.sampled or events >= bounds.events:
                 break
             chosen.append(one)
             events += one.position

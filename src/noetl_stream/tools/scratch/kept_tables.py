@@ -48,10 +48,11 @@ class KeptTables:
     Args:
         prefix: The prefix of their folder's name.
         max_bytes: The most bytes of one task on the disk.
+        kept_s: How long an unused table is kept.
     """
 
-    def __init__(self, prefix: str, max_bytes: int) -> None:
-        self._prefix, self._max_bytes = prefix, max_bytes // KEPT_SHARE
+    def __init__(self, prefix: str, max_bytes: int, kept_s: float = KEPT_S) -> None:
+        self._prefix, self._max_bytes, self._kept_s = prefix, max_bytes // KEPT_SHARE, kept_s
         self._holds = landlock_version() >= _TRUNCATION_VERSION
         self._kept: dict[_Key, _Kept] = {}
         self._turns: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
@@ -111,7 +112,7 @@ class KeptTables:
             self._enter(key, link, _state(link))
 
     def _enter(self, key: _Key, path: Path, state: tuple[int, int, int]) -> None:
-        expiry = asyncio.get_running_loop().call_later(KEPT_S, self._remove, key)
+        expiry = asyncio.get_running_loop().call_later(self._kept_s, self._remove, key)
         self._kept[key] = _Kept(path, state, expiry)
 
     def _drop(self, key: _Key) -> _Kept:

@@ -15,7 +15,7 @@ from noetl_stream.settings.tools import DEFAULT_MAX_SCRATCH_BYTES, MAX_SCRATCH_B
 from noetl_stream.tools.children.mounts import remove_folder
 from noetl_stream.tools.contract import OWN_TROUBLE, DataStore, ToolFailure, beginning
 from noetl_stream.tools.scratch.folders import made_folder, remove_folders_left
-from noetl_stream.tools.scratch.kept_tables import KeptTables
+from noetl_stream.tools.scratch.kept_tables import KEPT_S, KeptTables
 
 MAX_FILES: Final = 1_000
 """The most files and tables that one task may have on the disk of its worker, and that it may return."""
@@ -102,12 +102,13 @@ class ScratchFolders:
 
     Args:
         max_bytes: The most bytes that one task may write.
+        kept_s: How long a fetched table is kept for the next task.
     """
 
-    def __init__(self, max_bytes: int = DEFAULT_MAX_SCRATCH_BYTES) -> None:
+    def __init__(self, max_bytes: int = DEFAULT_MAX_SCRATCH_BYTES, kept_s: float = KEPT_S) -> None:
         remove_folders_left(_PREFIX)
         self._max_bytes = max_bytes
-        self._kept = KeptTables(_PREFIX, max_bytes)
+        self._kept = KeptTables(_PREFIX, max_bytes, kept_s)
 
     @asynccontextmanager
     async def folder(self) -> AsyncIterator[Scratch]:
