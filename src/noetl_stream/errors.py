@@ -6,6 +6,8 @@ translate foreign exceptions (asyncpg, nats, OS) into these.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Final
 
 
@@ -154,6 +156,15 @@ class JournalConflict(NoetlError):
 
 class RequestAnswered(JournalConflict):
     """A request would be answered twice. Only its execution is affected."""
+
+
+@contextlib.contextmanager
+def usable_file(file: object, done: str = "read") -> Iterator[None]:
+    """Raises a :class:`UsageError` for an OSError of the block: the file cannot be read, or ``done``."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be {done}: {error.strerror}") from None
 
 
 VALUE_FAULTS: Final = (PayloadRefused, RecursionError, MemoryError)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import UsageError, usable_file
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check_document
@@ -98,11 +98,8 @@ def read_file(file: Path) -> bytes:
     Raises:
         UsageError: the file cannot be read.
     """
-    try:
-        with file.open("rb") as opened:
-            return opened.read(MAX_FILE_BYTES)
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
+    with usable_file(file), file.open("rb") as opened:
+        return opened.read(MAX_FILE_BYTES)
 
 
 class _Loader:

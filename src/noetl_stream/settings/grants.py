@@ -22,7 +22,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, get_args
 
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import UsageError, usable_file
 from noetl_stream.model.rights import GrantsDefault, covers, has_valid_segments, namespace_of
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.yaml.nodes import Node, Sequence, child
@@ -193,12 +193,10 @@ def read_grants(file: Path, default: GrantsDefault = "nothing") -> Grants:
     Raises:
         UsageError: it cannot be read, is invalid, or is writable by others.
     """
-    try:
+    with usable_file(file):
         if file.stat().st_mode & _WRITABLE_BY_OTHERS:
             raise UsageError(f"{file}: users other than its owner may write it", hint=f"chmod go-w {file}")
         text = file.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
     return parse_grants(text, str(file), default)
 
 
@@ -217,10 +215,8 @@ def parse_grants(text: bytes, name: str, default: GrantsDefault = "nothing") -> 
 
 
 def _version(file: Path) -> tuple[int, int, int]:
-    try:
+    with usable_file(file):
         found = file.stat()
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
     return found.st_mtime_ns, found.st_ino, found.st_size
 
 
@@ -228,9 +224,8 @@ def _grants(root: Node, name: str) -> Grants:
     found, grants = root.plain(), child(root, "grants")
     is_known = isinstance(found, dict) and set(found) - {"namespaces"} == {"grants"}
     if not is_known or not isinstance(grants, Sequence) or len(grants.items) > MAX_GRANTS:
-        raise UsageError(
-            f"{name}: must have `grants`, a list of at most {MAX_GRANTS}, perhaps `namespaces`, and nothing else"
-        )
+        message = f"{name}: must have `grants`, a list of at most {MAX_GRANTS}, perhaps `namespaces`, and nothing else"
+        raise UsageError(message)
     place = f"{name}:{(child(root, 'namespaces') or root).mark.line}: namespaces"
     return Grants(
         tuple(
@@ -267,7 +262,6 @@ def _paths(found: tuple[str, ...], place: str) -> tuple[str, ...]:
     paths = tuple(path.removesuffix("/**").strip("/") for path in found)
     for path, written in zip(paths, found, strict=True):
         if not has_valid_segments(path) or "*" in path:
-            raise UsageError(
-                f"{place}: {written!r} is not a path", hint="write the path of a playbook or folder: team/a"
-            )
+            hint = "write the path of a playbook or folder: team/a"
+            raise UsageError(f"{place}: {written!r} is not a path", hint=hint)
     return paths

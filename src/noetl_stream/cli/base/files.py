@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import noetl_stream
 from noetl_stream.cli.base.output import say
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import UsageError, usable_file
 
 if TYPE_CHECKING:  # most commands read no such file, and start faster
     from importlib.resources.abc import Traversable
@@ -73,12 +73,10 @@ def write_project(folder: Path, project: Mapping[str, str], *, hint: str) -> Non
         raise UsageError(f"nothing written, because these files exist: {', '.join(existing)}", hint=hint)
     for path, text in project.items():
         file = folder / path
-        try:
+        with usable_file(file, "written"):
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("x", encoding="utf-8") as written:
                 written.write(text)
-        except OSError as error:
-            raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
         say(file)
 
 

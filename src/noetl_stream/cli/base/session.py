@@ -25,7 +25,7 @@ from noetl_stream.cli.base.files import INSTALL, file_text, is_whole
 from noetl_stream.cli.base.options import bundled, form_option, home_option, reason_option
 from noetl_stream.cli.base.output import Cell, Columns, print_document, print_documents, print_members, say
 from noetl_stream.cli.base.process import principal, run_async, settings_for
-from noetl_stream.errors import Forbidden, Unauthenticated, UsageError
+from noetl_stream.errors import Forbidden, Unauthenticated, UsageError, usable_file
 from noetl_stream.model.rights import Role
 from noetl_stream.model.secrets.urls import split_url
 from noetl_stream.ports.operations import port_of
@@ -188,18 +188,17 @@ def read_contexts(file: Path | None) -> Contexts:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
+    with usable_file(file):
+        text = file_text(file)
     try:
-        found = YAML(typ="safe", pure=True).load(file_text(file)) or {}
+        found = YAML(typ="safe", pure=True).load(text) or {}
         named = {str(name): Context(**given) for name, given in (found.get("contexts") or {}).items()}
-        current = found.get("current")
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
     except (YAMLError, AttributeError, TypeError):
         hint = f"expected `current: NAME`, and under `contexts` for each name any of {', '.join(KEYS)}"
         raise UsageError(f"{file}: not a valid list of contexts", hint=hint) from None
     for name, context in named.items():
         check_url(context.url, f"{file}: url of {name}")
-    return Contexts(current, named)
+    return Contexts(found.get("current"), named)
 
 
 def write_contexts(file: Path | None, contexts: Contexts) -> None:
@@ -216,17 +215,12 @@ def write_contexts(file: Path | None, contexts: Contexts) -> None:
 
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
-    named = {
-        name: {key: value for key, value in asdict(context).items() if value is not None}
-        for name, context in contexts.named.items()
-    }
-    try:
+    named = {name: {k: v for k, v in asdict(one).items() if v is not None} for name, one in contexts.named.items()}
+    with usable_file(file, "written"):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as written:
             yaml.dump({"current": contexts.current, "contexts": named}, written)
         Path(written.name).replace(file)  # created with mode 600
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
 
 
 def check_name(name: str) -> None:

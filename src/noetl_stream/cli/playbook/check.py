@@ -16,7 +16,7 @@ from noetl_stream.cli.base.output import print_json, print_source, say
 from noetl_stream.cli.base.session import Session, Target, target_options, with_session
 from noetl_stream.cli.playbook.playbook_source import accepted, kinds_option, read_playbook
 from noetl_stream.cli.project.project_file import package_folders
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import UsageError, usable_file
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.playbook.compile.compiler import CheckResult, check, check_document
@@ -90,10 +90,8 @@ def schema(file: Path | None, form: str, extra: str) -> None:
     if file is None:
         print_source(text)
         return
-    try:
+    with usable_file(file, "written"):
         file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
 
 
 def _document(form: str, extra: str) -> dict[str, Any]:

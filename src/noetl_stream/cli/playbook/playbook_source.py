@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.files import utf8_text
 from noetl_stream.cli.base.output import say
-from noetl_stream.errors import NotFound, UsageError
+from noetl_stream.errors import NotFound, UsageError, usable_file
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.playbooks import PlaybookDocument
 from noetl_stream.ports.stores.catalog import ADDRESS_FORM, Address, read_address
@@ -57,14 +57,13 @@ def read_playbook(file: Path) -> bytes:
     Raises:
         UsageError: it cannot be read.
     """
-    try:
-        return file.read_bytes()
-    except FileNotFoundError:
-        raise UsageError(f"{file}: no such file") from None
-    except IsADirectoryError:
-        raise UsageError(f"{file}: is a folder") from None
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
+    with usable_file(file):
+        try:
+            return file.read_bytes()
+        except FileNotFoundError:
+            raise UsageError(f"{file}: no such file") from None
+        except IsADirectoryError:
+            raise UsageError(f"{file}: is a folder") from None
 
 
 def read_text(file: Path) -> PlaybookText:

@@ -11,7 +11,7 @@ from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import output_option
 from noetl_stream.cli.base.output import print_json, print_table, say
 from noetl_stream.cli.playbook.playbook_source import kinds_option
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import UsageError, usable_file
 
 if TYPE_CHECKING:
     from noetl_stream.playbook_tests.journal import Coverage
@@ -116,7 +116,5 @@ def _json(value: object) -> bytes:
 
 
 def _write(file: Path, content: bytes) -> None:
-    try:
+    with usable_file(file, "written"):
         file.write_bytes(content)
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be written: {error.strerror}") from None

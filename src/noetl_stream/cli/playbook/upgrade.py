@@ -13,7 +13,7 @@ from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import output_option
 from noetl_stream.cli.base.output import print_json, print_source, say
 from noetl_stream.cli.playbook.playbook_source import accepted, kinds_option, print_diagnostics, read_playbook
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import UsageError, usable_file
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook
 
 if TYPE_CHECKING:  # only this command needs ruamel's round trip
@@ -90,13 +90,11 @@ def _upgraded(file: Path, extra: str) -> _Outcome:
 def _replace(file: Path, text: str) -> None:
     """Writes a file as a whole or not at all, with its present permissions."""
     target = file.resolve()
-    try:
+    with usable_file(file, "written"):
         with tempfile.NamedTemporaryFile("wb", dir=target.parent, prefix=f".{target.name}.", delete=False) as new:
             new.write(text.encode())
         shutil.copymode(target, new.name)
         Path(new.name).replace(target)
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
 
 
 def _report(outcome: _Outcome) -> None:

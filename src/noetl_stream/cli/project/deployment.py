@@ -307,13 +307,7 @@ class Deployment:
         return {path: one.project for one in others for path in one.registered}
 
     def _leave(
-        self,
-        path: str,
-        entry: PlaybookDocument | None,
-        caller: CallerRights,
-        others: Mapping[str, str],
-        *,
-        prune: bool,
+        self, path: str, entry: PlaybookDocument | None, caller: CallerRights, others: Mapping[str, str], *, prune: bool
     ) -> None:
         """Adds the item of a document that is no longer in the project."""
         recorded = self._record.registered[path]

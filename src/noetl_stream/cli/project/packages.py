@@ -16,7 +16,7 @@ import subprocess
 import sys
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
 from sys import stdlib_module_names
 from typing import Final, NamedTuple
@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.playbook.playbook_source import accepted
 from noetl_stream.cli.project.project_file import ProjectFile, ProjectText, project_around
-from noetl_stream.errors import NotFound, UsageError
+from noetl_stream.errors import NotFound, UsageError, usable_file
 from noetl_stream.model import bundles
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.calls import constant_at
@@ -85,14 +85,11 @@ def locks_of(required: Mapping[Requirements, RequiringTask], folder: Path | None
         found[one.lock_name] = made = _locked(one, place)
         if file is not None and keep:
             part = file.with_suffix(f".{os.getpid()}")
-            try:
+            with usable_file(file, "written"), ExitStack() as closing:
                 file.parent.mkdir(exist_ok=True)
+                closing.callback(part.unlink, missing_ok=True)
                 part.write_bytes(made)
                 part.replace(file)  # atomic: another command may write it at the same time
-            except OSError as error:
-                with suppress(OSError):
-                    part.unlink()
-                raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
     return found
 
 
@@ -128,9 +125,8 @@ def _uv(place: RequiringTask) -> str:
         return uv_program()
     except FileNotFoundError:
         hint = "install it: pip install uv, or noetl-stream in place of noetl-stream-cli"
-        raise UsageError(
-            f"{place.of()}: what the task requires is locked by uv, which is not here", hint=hint
-        ) from None
+        message = f"{place.of()}: what the task requires is locked by uv, which is not here"
+        raise UsageError(message, hint=hint) from None
 
 
 def _refused(said: str, wanted: Requirements, place: RequiringTask) -> UsageError:
@@ -180,10 +176,8 @@ def bundle_of(project: ProjectFile, locks: Mapping[str, bytes] = {}) -> Bundle |
             name = f"{bundles.PACKAGES}/{file.relative_to(project.folder / folder).as_posix()}"
             if name in files:
                 raise UsageError(f"{file}: another folder of `packages` has this file, too", hint="rename one")
-            try:
+            with usable_file(file):
                 files[name] = file.read_bytes()
-            except OSError as error:
-                raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
     if project.packages and not files:
         raise UsageError(f"{project.file}: `packages` has no file", hint="leave out `packages`, or add a module")
     try:
@@ -294,9 +288,7 @@ def packed(file: Path, source: str) -> tuple[str, Bundle | None]:
     else:
         path = constant_at(text.source, "/metadata/path")
         bundle = _bundle(str(path).removeprefix("/"), locks) if locks and path else None
-    if bundle is None:
-        return source, None
-    if not locks and not any(_has_module(bundle, module) for module in _functions(text, *accepted())):
+    if bundle is None or not (locks or any(_has_module(bundle, module) for module in _functions(text, *accepted()))):
         return source, None
     return _named(text, bundle.name).source.decode(), bundle
 

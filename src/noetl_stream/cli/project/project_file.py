@@ -17,7 +17,7 @@ from noetl_stream.cli.base.files import file_text
 from noetl_stream.cli.base.process import settings_for
 from noetl_stream.cli.base.session import Target
 from noetl_stream.cli.playbook.playbook_source import read_playbook
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import UsageError, usable_file
 from noetl_stream.playbook.check.calls import constant_at
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.document import kind_in
@@ -124,11 +124,10 @@ class _Reader:
 
     def __init__(self, file: Path, table: str) -> None:
         self._file, self._name = file, table
-        try:
+        with usable_file(file):
             self._text = file_text(file)
+        try:
             self.table: Any = tomllib.loads(self._text)
-        except OSError as error:
-            raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
         except tomllib.TOMLDecodeError as error:
             what, _, at = str(error).rpartition(" (at ")
             end = (self._text.count("\n") + 1, len(self._text) - self._text.rfind("\n"))
@@ -224,9 +223,8 @@ def texts_of(project: ProjectFile) -> list[ProjectText]:
         raise UsageError(f"{project.file}: no file matches {patterns}", hint="a project has at least one document")
     if len(keys) > MOST_DOCUMENTS:
         hint = "make several projects of it, or narrow its patterns"
-        raise UsageError(
-            f"{project.file}: a project has at most {MOST_DOCUMENTS} documents, not {len(keys)}", hint=hint
-        )
+        message = f"{project.file}: a project has at most {MOST_DOCUMENTS} documents, not {len(keys)}"
+        raise UsageError(message, hint=hint)
     found = [_read(file, kinds) for file, kinds in keys.items()]
     order = list(KINDS.values())
     return sorted(found, key=lambda text: (order.index(text.kind), text.name))

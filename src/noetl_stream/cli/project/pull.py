@@ -18,7 +18,7 @@ from noetl_stream.cli.playbook.playbook_source import read_playbook
 from noetl_stream.cli.project import project_file
 from noetl_stream.cli.project.deployment import BUNDLE, LABELS, record_at, record_path
 from noetl_stream.cli.project.packages import stored_files, without_bundle
-from noetl_stream.errors import NotFound, UsageError
+from noetl_stream.errors import NotFound, UsageError, usable_file
 from noetl_stream.model.bundles import LOCKS, PACKAGES
 from noetl_stream.model.rights import covers
 from noetl_stream.ports.operations.playbooks import PlaybookWithSourceDocument
@@ -133,8 +133,6 @@ async def _modules(session: Session, base: str, folder: Path, packages: Sequence
 
 
 def _write(file: Path, text: str | bytes) -> None:
-    try:
+    with usable_file(file, "written"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
