@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -73,12 +73,9 @@ def announce_gateway(home: Path, url: str) -> Iterator[None]:
     """Announces a gateway of this home that listens at ``url`` to commands, during the block."""
     folder = home / GATEWAYS
     make_folder(folder, PRIVATE_FOLDER_MODE)
-    lock = FileLock(folder / urlsplit(url).netloc)
-    try:
+    with closing(FileLock(folder / urlsplit(url).netloc)) as lock:
         lock.try_exclusive_within(LOCK_WAIT_S)
         yield
-    finally:
-        lock.close()
 
 
 def gateway_at(home: Path, url: str) -> LocalGateway | None:
@@ -140,8 +137,5 @@ async def _make_token(name: str, tokens: Tokens, clock: Clock) -> str:
 def _is_locked(path: Path) -> bool:
     if not path.exists():
         return False
-    lock = FileLock(path)
-    try:
+    with closing(FileLock(path)) as lock:
         return not lock.try_exclusive()
-    finally:
-        lock.close()

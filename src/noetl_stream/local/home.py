@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from noetl_stream.errors import LocalStackError, UsageError
@@ -62,17 +62,14 @@ def prepare_home(folder: Path) -> Home:
     owner = home.root.stat().st_uid
     if owner != os.geteuid():
         # With files of two owners, neither user could start the stack again.
-        raise LocalStackError(
-            f"the home {home.root} belongs to user {owner}, but this process runs as user {os.geteuid()}",
-            hint=f"run as that user, or {OTHER_FOLDER_HINT}",
-        )
+        message = f"the home {home.root} belongs to user {owner}, but this process runs as user {os.geteuid()}"
+        raise LocalStackError(message, hint=f"run as that user, or {OTHER_FOLDER_HINT}")
     make_folder(home.nats, PRIVATE_FOLDER_MODE)
     make_folder(home.postgres, mode)
     for private in (home.root, home.nats, home.postgres):
         if private.stat().st_mode & WRITABLE_BY_OTHERS:
-            raise LocalStackError(
-                f"other users may write in {private}, which holds keys and data", hint=f"run: chmod go-w {private}"
-            )
+            message = f"other users may write in {private}, which holds keys and data"
+            raise LocalStackError(message, hint=f"run: chmod go-w {private}")
     return home
 
 
@@ -109,10 +106,8 @@ def read_private(path: Path) -> str:
     with path.open(encoding="utf-8", errors="replace") as file:
         status = os.fstat(file.fileno())
         if status.st_uid != os.geteuid():
-            raise LocalStackError(
-                f"{path} belongs to user {status.st_uid}, but this process runs as user {os.geteuid()}",
-                hint=f"run as that user, or {OTHER_FOLDER_HINT}",
-            )
+            message = f"{path} belongs to user {status.st_uid}, but this process runs as user {os.geteuid()}"
+            raise LocalStackError(message, hint=f"run as that user, or {OTHER_FOLDER_HINT}")
         if status.st_mode & OPEN_TO_OTHERS:
             raise LocalStackError(f"other users may open {path}, which holds secrets", hint=f"run: chmod 600 {path}")
         return file.read()
@@ -198,10 +193,7 @@ def exclusive_lock(path: Path, busy: str, wait_s: float = START_WAIT_S) -> Itera
     Raises:
         LocalStackError: The lock was not released within ``wait_s`` seconds; ``busy`` is the message.
     """
-    lock = FileLock(path)
-    try:
+    with closing(FileLock(path)) as lock:
         if not lock.try_exclusive_within(wait_s):
             raise LocalStackError(busy, hint=f"wait for it to finish, or check who holds {path}")
         yield lock
-    finally:
-        lock.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -104,20 +104,15 @@ def guarded_data(server: LocalServer) -> Iterator[FileLock]:
     Raises:
         LocalStackError: The data is in use elsewhere.
     """
-    guard = FileLock(guard_path(server))
-    try:
+    with closing(FileLock(guard_path(server))) as guard:
         # A running server without a pid file: its folder was removed, or its starter died before the file was written.
         processes.kill_all(server.identity)
         if not guard.try_exclusive_within(LEFTOVERS_WAIT_S):
             server.kill_leftovers()
         if not guard.try_exclusive_within(LEFTOVERS_WAIT_S):
-            raise LocalStackError(
-                f"{server.folder} is in use by a {server.title} in another container or machine",
-                hint="stop it there, or choose another folder with --home or NOETL_HOME",
-            )
+            message = f"{server.folder} is in use by a {server.title} in another container or machine"
+            raise LocalStackError(message, hint="stop it there, or choose another folder with --home or NOETL_HOME")
         yield guard
-    finally:
-        guard.close()
 
 
 def wait_until_ready(starting: StartingServer, secrets: Secrets) -> processes.Running:
@@ -153,10 +148,8 @@ def _becomes_ready(server: LocalServer, running: processes.Running) -> bool:
         if not processes.is_alive(running.pid):
             return False
         if time.monotonic() > deadline:
-            raise LocalStackError(
-                f"{server.title} (pid {running.pid}) is not ready after {READY_WAIT_S:.0f} s",
-                hint=f"see {server.log}",
-            )
+            message = f"{server.title} (pid {running.pid}) is not ready after {READY_WAIT_S:.0f} s"
+            raise LocalStackError(message, hint=f"see {server.log}")
         time.sleep(processes.POLL_S)
     return True
 

@@ -21,6 +21,7 @@ from noetl_stream.adapters.simulated_time import (
     cancel_all_tasks,
     simulated_loop,
 )
+from noetl_stream.concurrency import closing
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import events
 from noetl_stream.model.events import InterventionFact
@@ -237,7 +238,7 @@ class _Course:
             secrets=_Secrets(given.secrets),
             is_over=lambda: calls.missing is not None or calls.is_endless,
         )
-        try:
+        async with closing(stack):
             await stack.begin()
             for one in loaded.catalog:
                 await stack.playbooks.register(one.source.encode(), one.file, BY)
@@ -248,8 +249,6 @@ class _Course:
             except EndlessExecution as error:
                 self.add_problem(self._test.at, str(error))
             await self._look_back(stack, began.execution_id)
-        finally:
-            await stack.close()
 
     async def _follow(self, stack: MemoryStack, execution_id: str) -> None:
         """Follows the execution from the start to the end, and records problems on the way."""

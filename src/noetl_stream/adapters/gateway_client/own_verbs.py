@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection, GatewayRequest
 from noetl_stream.adapters.gateway_client.executions import headers_of
 from noetl_stream.adapters.gateway_client.verbs import GatewayVerbs, texts_of, values_of
+from noetl_stream.concurrency import closing
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model.envelope import iso
 from noetl_stream.ports.clock import Clock
@@ -75,9 +76,6 @@ async def sign_in_link(url: str, token: str | None, clock: Clock) -> str:
     Raises:
         NoetlError: as for :meth:`~noetl_stream.adapters.gateway_client.connection.GatewayConnection.ask`.
     """
-    connection = GatewayConnection(url, token, clock)
-    try:
+    async with closing(GatewayConnection(url, token, clock)) as connection:
         made = await connection.ask(GatewayRequest("POST", ("session", "codes")), SignInCodeDocument)
-    finally:
-        await connection.close()
     return f"{connection.url}/#code={made.code}"

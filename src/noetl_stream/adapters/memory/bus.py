@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import TypeVar
 
-from noetl_stream.concurrency import end_tasks, first_done
+from noetl_stream.concurrency import closing, end_tasks, first_done
 from noetl_stream.errors import Unreachable
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.bus import Handler
@@ -166,12 +166,9 @@ class MemoryBus:
             answers.append(answer)
 
         reply = f"_INBOX.{next(self._numbers)}"
-        subscription = await self.listen(reply, take)
-        try:
+        async with closing(await self.listen(reply, take)):
             if self.deliver(subject, body, reply):
                 await self._line.clock.sleep(wait_s)
-        finally:
-            await subscription.close()
         return answers
 
     async def listen(self, subject: str, handler: Handler, group: str = "") -> MemorySubscription:

@@ -26,6 +26,7 @@ from noetl_stream.adapters.nats.protocol import (
 )
 from noetl_stream.adapters.nats.streams import stream_api, stream_info
 from noetl_stream.adapters.treatments import Treatment
+from noetl_stream.concurrency import closing
 from noetl_stream.errors import NoetlError, NotReady
 from noetl_stream.ports.streams.task_logs import BatchSize, LogsExtent, StoredBatch
 from noetl_stream.protocol.subjects import LOGS, LogOwner, log_owner, task_logs_of, task_logs_owned_by
@@ -111,16 +112,13 @@ class NatsTaskLogs(OutboxPort):
         connection = self._connection
         subject, inbox = f"{connection.jetstream}.{request}", connection.client.new_inbox()
         await connection.wait_connected(API_TIMEOUT_S)
-        subscription = await connection.wire.subscribe(inbox, answer.receive)
-        try:
+        async with closing(await connection.wire.subscribe(inbox, answer.receive)):
             with connection.refusals.until_refused("publish", subject) as refused:
                 connection.wire.send(subject, msgspec.json.encode(wanted), inbox)
                 either: set[asyncio.Future[Any]] = {answer.end, refused}
                 await asyncio.wait(either, timeout=API_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
                 if refused.done():
                     raise connection.refusals.error("publish", subject)
-        finally:
-            await subscription.close()
         if not answer.end.done():
             raise connection.unreachable(f"no answer to {request} within {API_TIMEOUT_S:g} s")
         return answer.end.result()

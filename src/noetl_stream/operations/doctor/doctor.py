@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from noetl_stream.concurrency import closing
 from noetl_stream.errors import NoetlError, page
 from noetl_stream.operations.doctor import checks
 from noetl_stream.operations.doctor.findings import Finding, counted, ok, remedy_of, warning
@@ -122,11 +123,8 @@ class DirectDiagnosis:
         ]
 
     async def examine(self) -> list[CheckDocument]:
-        read = Readings(self._ports)
-        try:
+        async with closing(Readings(self._ports)) as read:
             return roots_said_once(await asyncio.gather(*(_done(check, read) for check in CHECKS)))
-        finally:
-            await read.close()
 
 
 def _bound_of(account: NatsStorage) -> int | None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from noetl_stream.concurrency import first_done
+from noetl_stream.concurrency import closing, first_done
 from noetl_stream.errors import NoetlError, OutcomeUnknown, TooDeep, Unreachable, UsageError
 from noetl_stream.lru import LruCache
 from noetl_stream.model.aggregates import Family, RequestedFact, aggregate_id
@@ -213,8 +213,7 @@ async def _answer_to(
         if not pushed.done():
             pushed.set_result(answer)
 
-    subscription = await bus.listen(subjects.answered(execution_id, request_id), take)
-    try:
+    async with closing(await bus.listen(subjects.answered(execution_id, request_id), take)):
         waits = pauses(ANSWER_WAIT_S, LONGEST_ANSWER_WAIT_S)
         while True:
             is_stored = await requests.stored(request)
@@ -230,8 +229,6 @@ async def _answer_to(
                     return dict(known["answer"])
             if unanswered is not None:
                 await unanswered()
-    finally:
-        await subscription.close()
 
 
 async def _look_up(bus: Bus, execution_id: str, request_id: str) -> dict[str, Any] | None:
@@ -270,6 +267,5 @@ async def delete_by_server(bus: Bus, keys: Sequence[str]) -> None:
     for at in range(0, len(keys), KEYS_AT_ONCE):
         answer = await bus.ask(subjects.PURGE, codec.encode(keys[at : at + KEYS_AT_ONCE]), PURGE_WAIT_S)
         if answer is None or codec.decode_json(answer) is None:
-            raise Unreachable(
-                "no server has deleted what was to go from the object store", hint="try again with a server"
-            )
+            hint = "try again with a server"
+            raise Unreachable("no server has deleted what was to go from the object store", hint=hint)

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
-from noetl_stream.concurrency import beside, result_until
+from noetl_stream.concurrency import beside, closing, result_until
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.operations.executions.reading.documents import RunWorkers, event_document, event_documents, size_of
@@ -336,8 +336,7 @@ class Tail:
 
     async def _look(self) -> None:
         try:
-            subscription = await self._news.open()
-            try:
+            async with closing(await self._news.open()):
                 while True:
                     self._news.forget()
                     look = await self._source.read(self._end)
@@ -346,8 +345,6 @@ class Tail:
                     else:
                         await self._wait_for_lagging(len(look.found))
                         self._add(look)
-            finally:
-                await subscription.close()
         except Exception as error:  # a defect, too: otherwise the listeners would wait for ever
             self._forgotten(self)
             self._failed = error

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from noetl_stream.concurrency import end_tasks
+from noetl_stream.concurrency import closing, end_tasks
 from noetl_stream.engine.aggregates.triggers import MAX_RUNNING, StreamReading, TriggerState
 from noetl_stream.errors import Forbidden, NoetlError, ReaderBroken
 from noetl_stream.model.aggregates import StreamEventRead, StreamFilter, StreamPlace, StreamSeen
@@ -119,9 +119,8 @@ class StreamReaders:
                 self._left.add(reader.consumer)
         for id, state in states.items():
             if self._owns(partition_of(id)) and id not in self._readers:
-                self._readers[id] = StreamReader(
-                    id, state, self._streams, self._allowed, self._clock, nudge=self._nudge
-                )
+                reader = StreamReader(id, state, self._streams, self._allowed, self._clock, nudge=self._nudge)
+                self._readers[id] = reader
         self._remove(self._left - {OwnConsumer.of(state) for state in states.values()})
         self._left, self._found = self._found, set()
         now_s = self._clock.monotonic_s()
@@ -284,8 +283,7 @@ class StreamReader:
             from_ms=state.reading.since_ms if since_ms is None else since_ms,
             folded=state.reading.place,
         )
-        consumer = await self._streams.open(wanted)
-        try:
+        async with closing(await self._streams.open(wanted)) as consumer:
             await self._look(consumer)
             self._said = ""
             while True:
@@ -294,8 +292,6 @@ class StreamReader:
                     await self._take(consumer, await consumer.next_batch(min(BATCH, room), WAIT_S))
                 else:
                     await self._wait_to_read(consumer)
-        finally:
-            await consumer.close()
 
     async def _take(self, consumer: StreamConsumer, batch: Sequence[ReadMessage]) -> None:
         """Has a batch folded, then acknowledges it. Messages folded before are omitted, or faults could be blamed on

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from noetl_stream.concurrency import closing
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import NotReady, PayloadRefused
 from noetl_stream.model.aggregates import (
@@ -230,12 +231,9 @@ async def read_partition(log: EventLog, partition: int, after: int) -> list[Repo
     if last <= after:
         return []
     messages: list[ReportedMessage] = []
-    reader = await log.open_reader([partition], after, True)
-    try:
+    async with closing(await log.open_reader([partition], after, True)) as reader:
         while not messages or messages[-1].sequence < last:
             messages += await reader.next_batch(READ_AT_ONCE)
-    finally:
-        await reader.close()
     return messages
 
 
