@@ -82,9 +82,8 @@ class AddressedObjects:
             ) as answer:
                 yield answer
         except (ClientError, TimeoutError, OSError):
-            raise Unreachable(
-                f"{_host(address)}: object storage does not answer", hint="look at the network to it"
-            ) from None
+            hint = "look at the network to it"
+            raise Unreachable(f"{_host(address)}: object storage does not answer", hint=hint) from None
 
 
 async def _refusal(answer: ClientResponse) -> str:

@@ -89,10 +89,8 @@ class OidcProvider:
         principal = _principal(claims)
         role = self._role(claims)
         if role is None:
-            raise Forbidden(
-                f"{principal} has no role here",
-                hint=f"the claim {self._settings.role_claim!r} names none; NOETL_OIDC_DEFAULT_ROLE sets a default",
-            )
+            hint = f"the claim {self._settings.role_claim!r} names none; NOETL_OIDC_DEFAULT_ROLE sets a default"
+            raise Forbidden(f"{principal} has no role here", hint=hint)
         paths = () if role == "admin" else self._paths(claims, principal)
         return Caller(principal, role, paths, id=f"oidc:{claims['sub']}")
 
@@ -220,9 +218,8 @@ class ProviderKeys:
             await asyncio.shield(self._fetching)
         if self._age_s() > KEPT_S:
             hint = "is NOETL_OIDC_ISSUER right? API tokens of this gateway still work"
-            raise Unreachable(
-                f"cannot get the keys of the identity provider {redact_urls(self._issuer)}: {self._failure}", hint=hint
-            )
+            message = f"cannot get the keys of the identity provider {redact_urls(self._issuer)}: {self._failure}"
+            raise Unreachable(message, hint=hint)
         return self._keys.get(kid)
 
     async def close(self) -> None:

@@ -147,9 +147,8 @@ class BackupReader:
             except (EOFError, gzip.BadGzipFile, tarfile.TarError, zlib.error):
                 is_same = False
             if not is_same:
-                raise UsageError(
-                    f"{self.files.place}/{name} was changed while it was read", hint="look at who can write there"
-                )
+                hint = "look at who can write there"
+                raise UsageError(f"{self.files.place}/{name} was changed while it was read", hint=hint)
 
     @contextmanager
     def _open_file(self, name: str) -> Iterator[BinaryIO]:
@@ -205,9 +204,8 @@ def _decoded(text: bytes, place: str) -> Manifest:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{place}/{MANIFEST} cannot be read: {error}") from None
     if manifest.format not in READABLE:
-        raise UsageError(
-            f"{place} has format {manifest.format}, this version reads {FORMAT}", hint="use a newer release"
-        )
+        hint = "use a newer release"
+        raise UsageError(f"{place} has format {manifest.format}, this version reads {FORMAT}", hint=hint)
     return manifest
 
 

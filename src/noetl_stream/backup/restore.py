@@ -27,8 +27,7 @@ def problems_of(backup: BackupReader) -> list[str]:
 
     Of a backup that nobody trusted has signed, or that is encrypted to others, only the checksums are compared.
     """
-    damage = backup.damage()
-    if damage or not backup.is_trusted or not backup.is_readable:
+    if (damage := backup.damage()) or not backup.is_trusted or not backup.is_readable:
         return damage
     manifest, named, found = backup.manifest, NamedObjects(), []
     for table in manifest.database.tables:
@@ -43,9 +42,7 @@ def problems_of(backup: BackupReader) -> list[str]:
     if len(keys) != manifest.objects:
         found.append(f"{len(keys)} objects instead of {manifest.objects}")
     held = set(keys)
-    lacking = sorted(
-        key for key in named.keys - set(manifest.missing) if not all(one in held for one in objects_of(key))
-    )
+    lacking = sorted(key for key in named.keys - set(manifest.missing) if not held.issuperset(objects_of(key)))
     return found + [f"object {key}: named by a row, not in the backup" for key in lacking]
 
 
@@ -112,7 +109,5 @@ async def _put_objects(backup: BackupReader, blobs: Blobs) -> None:
     for key, data in backup.objects():
         await blobs.put(key, data)
         if await blobs.get(key) != data and not is_bundle_key(key):
-            raise Conflict(
-                f"the object store has another value under {key}",
-                hint="restore into streams that were just made by `noetl-stream stream ensure`",
-            )
+            hint = "restore into streams that were just made by `noetl-stream stream ensure`"
+            raise Conflict(f"the object store has another value under {key}", hint=hint)

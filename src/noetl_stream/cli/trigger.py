@@ -110,9 +110,8 @@ def _tested(document: TriggerDocument, given: Any) -> TestedEvent:
     wanted = terms.execution
     if wanted is not None and (event["error"] is None) != (event["status"] == "completed"):
         has = "no error" if event["status"] == "completed" else "an error"
-        raise UsageError(
-            f"an end with status `{event['status']}` has {has}", hint="write error: { kind: …, message: … }"
-        )
+        hint = "write error: { kind: …, message: … }"
+        raise UsageError(f"an end with status `{event['status']}` has {has}", hint=hint)
     if terms.event is not None and not concerns(terms.event, event["path"], event["labels"], event["name"]):
         return TestedEvent(starts=False, reason="its name, path or labels do not match `on.event`")
     if wanted is not None and not concerns(wanted, event["path"], event["labels"], event["status"]):

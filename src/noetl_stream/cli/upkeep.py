@@ -275,10 +275,8 @@ def move_objects(home: Path | None) -> None:
     say(f"moved {found.moved:,} objects, {found.bytes:,} bytes")
     if found.differing:
         shown = f"{found.differing[0]}{' and others' if len(found.differing) > 1 else ''}"
-        raise NoetlError(
-            f"{len(found.differing)} objects have other bytes in the first place: {shown}",
-            hint="they stay in both places, and the first is read",
-        )
+        hint = "they stay in both places, and the first is read"
+        raise NoetlError(f"{len(found.differing)} objects have other bytes in the first place: {shown}", hint=hint)
 
 
 def _opened(place: Place, settings: Settings, *, unsigned: bool) -> BackupReader:

@@ -68,9 +68,8 @@ class Bench:
     async def run(self) -> Figures:
         """Starts servers and workers, warms up, measures, and stops them."""
         if await self._client.alive():
-            raise UsageError(
-                "a server is already running here", hint="use a separate --home: bench starts its own servers"
-            )
+            hint = "use a separate --home: bench starts its own servers"
+            raise UsageError("a server is already running here", hint=hint)
         async with AsyncExitStack() as stack:
             await self._start_roles(stack)
             subscription = await self._connected.bus.listen("noetl.events.*.*.decided", self._on_decided)
@@ -100,11 +99,9 @@ class Bench:
 
     async def _start_roles(self, stack: AsyncExitStack) -> None:
         pool = self._stack.settings.pool
-        worker = ["worker", "--pool", pool, "--slots", str(self._load.slots)]
+        worker, identity = ["worker", "--pool", pool, "--slots", str(self._load.slots)], worker_identity(pool)
         children = [Supervised("server", ["server"], self._stack, SERVER) for _ in range(self._load.servers)]
-        children += [
-            Supervised("worker", worker, self._stack, worker_identity(pool)) for _ in range(self._load.workers)
-        ]
+        children += [Supervised("worker", worker, self._stack, identity) for _ in range(self._load.workers)]
         for child in children:
             task = asyncio.create_task(child.run())
             stack.callback(task.cancel)

@@ -205,18 +205,15 @@ async def repartition(endpoint: Endpoint, count: int) -> int | None:
 async def _require_empty(store: PostgresStore) -> None:
     """Raises unless the database is empty and EVENTS has its partitions, for a rebuild."""
     if newest := await store.newest_execution():
-        raise Conflict(
-            f"EVENTS has that many partitions already, and Postgres, which has not, holds execution {newest}",
-            hint="one of them is not of this system: look at NOETL_NATS_URL and NOETL_POSTGRES_DSN",
-        )
+        message = f"EVENTS has that many partitions already, and Postgres, which has not, holds execution {newest}"
+        raise Conflict(message, hint="one of them is not of this system: look at NOETL_NATS_URL and NOETL_POSTGRES_DSN")
 
 
 async def require_no_server(store: PostgresStore) -> None:
     """Raises :class:`~noetl_stream.errors.Conflict` while servers live."""
     if living := [server.name for server in await store.diagnosis.live_servers()]:
-        raise Conflict(
-            f"servers live: {', '.join(living)}", hint="stop them and repeat; one that was killed counts for a while"
-        )
+        hint = "stop them and repeat; one that was killed counts for a while"
+        raise Conflict(f"servers live: {', '.join(living)}", hint=hint)
 
 
 async def _require_rest(connected: Connected) -> None:

@@ -114,10 +114,9 @@ def _streams_in(folder: Path, named: Collection[str]) -> list[str]:
     except FileNotFoundError:
         pass
     if (folder / f"{PUBLISHER}{SUFFIX}").exists() and not named:  # written by 0.3, which did not remember the streams
-        raise UsageError(
-            f"{folder} has the seed of a publisher, and does not say which streams triggers read",
-            hint="name all of them once with --trigger-stream; if there are none any more, remove publisher.nk",
-        )
+        hint = "name all of them once with --trigger-stream; if there are none any more, remove publisher.nk"
+        message = f"{folder} has the seed of a publisher, and does not say which streams triggers read"
+        raise UsageError(message, hint=hint)
     return []
 
 

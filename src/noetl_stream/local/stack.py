@@ -180,8 +180,7 @@ class EmbeddedStack:
 
     def _ensure_running(self) -> list[str]:
         """Starts the servers that are down, concurrently, and returns their names."""
-        data = self._postgres.data
-        secrets = load_or_create_secrets(self._home, data, self._pool, publishes=self._publishes)
+        secrets = load_or_create_secrets(self._home, self._postgres.data, self._pool, publishes=self._publishes)
         self._refuse_older_servers(secrets)
         old_ports = read_ports(self._home)
         found = [(each, each.find()) for each in self._servers]
@@ -228,10 +227,8 @@ class EmbeddedStack:
     def _refuse_older_servers(self, secrets: Secrets) -> None:
         """Refuses servers of an older version, which have no users for this one."""
         if not secrets.passwords.stored and any(each.find() is not None for each in self._servers):
-            raise LocalStackError(
-                f"the servers under {self._home.root} were started by an older noetl-stream",
-                hint="stop the commands that use them, then run this again",
-            )
+            message = f"the servers under {self._home.root} were started by an older noetl-stream"
+            raise LocalStackError(message, hint="stop the commands that use them, then run this again")
 
     def _address(self, secrets: Secrets) -> StackAddress:
         postgres_port = self._running[self._postgres.name].port

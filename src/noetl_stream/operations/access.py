@@ -218,9 +218,6 @@ class AuditRecord:
             method="",
             operation=operation,
             target=identities.audit_text(target),
-            correlation_id="",
-            remote="",
-            idempotency_key="",
         )
         number = await self._audit.begin(call)
         try:

@@ -228,22 +228,20 @@ async def awaited_slots(
     """The slots that an execution waits for, by step run, those of tasks by their own ids; ``""`` for that of the whole
     execution. A caller with these ``paths`` sees only its own among their holders.
     """
-    placed = [one for one in await store.limit_slots_of(execution_id, SLOTS_EXPLAINED) if one.place]
-    ids = {one.row.limit_id for one in placed}
+    placed = [(one.place, one.row) for one in await store.limit_slots_of(execution_id, SLOTS_EXPLAINED) if one.place]
+    ids = {row.limit_id for _, row in placed}
     if not ids:
         return {}
     limits = await store.aggregates(ids)
     pages = await asyncio.gather(*(store.limit_slots_page(id, True, HOLDERS_NAMED) for id in limits))
     holders = dict(zip(limits, pages, strict=True))
     found = {}
-    for one in placed:
-        row = one.row
-        limit = limits.get(row.limit_id)
-        if limit is not None:
+    for place, row in placed:
+        if (limit := limits.get(row.limit_id)) is not None:
             slot, document = codec.decode_as(LimitSlot, row.body), _document(_state(limit), paths)
             held_by = _slots(holders[row.limit_id], paths)
             found[slot.slot_id or slot.step_run_id] = document_from(
-                answers.AwaitedSlotDocument, document, place=one.place, holders=held_by
+                answers.AwaitedSlotDocument, document, place=place, holders=held_by
             )
     return found
 
@@ -432,20 +430,14 @@ def _check_requeue(letter: DeadLetter) -> None:
     if letter.state != "waiting":
         raise _settled(letter)
     if row.source == "command":
-        raise Conflict(
-            f"the step run of command {row.id} has failed, so a copy would be dropped",
-            hint=f"when the execution has ended, run the step again: `noetl-stream execution retry {row.execution_id}`",
-        )
+        hint = f"when the execution has ended, run the step again: `noetl-stream execution retry {row.execution_id}`"
+        raise Conflict(f"the step run of command {row.id} has failed, so a copy would be dropped", hint=hint)
     if row.size > len(row.body):
-        raise Conflict(
-            f"only {len(row.body)} of the {row.size} bytes of dead letter {row.id} were stored",
-            hint=f"letters larger than {MAX_LETTER_BYTES} bytes can only be discarded",
-        )
+        hint = f"letters larger than {MAX_LETTER_BYTES} bytes can only be discarded"
+        raise Conflict(f"only {len(row.body)} of the {row.size} bytes of dead letter {row.id} were stored", hint=hint)
     if row.source == "events" and not is_valid_id(row.execution_id):
-        raise Conflict(
-            f"dead letter {row.id} belongs to no execution: {row.subject}",
-            hint=f"it can only be discarded: `noetl-stream dead-letter discard {row.id}`",
-        )
+        hint = f"it can only be discarded: `noetl-stream dead-letter discard {row.id}`"
+        raise Conflict(f"dead letter {row.id} belongs to no execution: {row.subject}", hint=hint)
 
 
 def _settled(letter: DeadLetter) -> Conflict:

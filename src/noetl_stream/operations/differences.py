@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from typing import Any, Final, Literal
+from functools import partial
+from itertools import zip_longest
+from typing import Any, Final
 
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.yaml.nodes import Mapping
@@ -78,21 +80,17 @@ def changed_arcs(before: str, after: str) -> list[ChangedArcDocument]:
     found: list[ChangedArcDocument] = []
     gone: list[ChangedArcDocument] = []
     for source, to in dict.fromkeys([*new, *old]):
+        changed = partial(ChangedArcDocument, source=source, to=to)
         was, now = list(old.get((source, to), ())), []
         for arc in new.get((source, to), ()):
             if arc in was:
                 was.remove(arc)
             else:
                 now.append(arc)
-        for index, arc in enumerate(now):
-            earlier = was[index] if index < len(was) else None
-            change: Literal["changed", "added"] = "changed" if earlier else "added"
+        for arc, earlier in zip_longest(now, was[: len(now)]):
             when = earlier["when"] if earlier else None
-            found.append(ChangedArcDocument(source=source, to=to, change=change, when=arc["when"], was=when))
-        gone += [
-            ChangedArcDocument(source=source, to=to, change="removed", when=None, was=arc["when"])
-            for arc in was[len(now) :]
-        ]
+            found.append(changed(change="changed" if earlier else "added", when=arc["when"], was=when))
+        gone += [changed(change="removed", when=None, was=arc["when"]) for arc in was[len(now) :]]
     return [*found, *gone]
 
 

@@ -54,10 +54,8 @@ class DirectGrants:
         if stored is not None and (stored.source, stored.registered_by) == (text, by):
             return _document(stored)  # by an earlier attempt of this call
         number, by_whom = (0, "") if latest is None else (latest.revision, f", registered by {latest.registered_by}")
-        raise VersionMismatch(
-            f"the grants have revision {number}{by_whom}: the next is {number + 1}, not {revision}",
-            hint="read the grants again: `noetl-stream grant get`",
-        )
+        message = f"the grants have revision {number}{by_whom}: the next is {number + 1}, not {revision}"
+        raise VersionMismatch(message, hint="read the grants again: `noetl-stream grant get`")
 
     async def usable(self, path: str) -> PlaybookGrantsDocument:
         await self._in_force.refresh()
@@ -68,10 +66,8 @@ class DirectGrants:
         with_file = [use.process for use in await server_uses(self._bus) if use.grants == "file"]
         if isinstance(self._in_force, GrantsFile) or with_file:
             who = f"the server {with_file[0]}" if with_file else "this process"
-            raise Conflict(
-                f"a file of the operator says what playbooks may use: NOETL_GRANTS of {who}",
-                hint="change that file; what is registered would not count",
-            )
+            hint = "change that file; what is registered would not count"
+            raise Conflict(f"a file of the operator says what playbooks may use: NOETL_GRANTS of {who}", hint=hint)
 
 
 def usable_in(grants: Grants | None, path: str) -> PlaybookGrantsDocument:

@@ -386,9 +386,8 @@ def entry_of(source: str, document: CatalogDocument, *, registered_ms: int, regi
     if not is_path(document.path):
         raise UsageError(f"{document.path!r} is not a valid path", hint=f"use names separated by `/`, {PART_HINT}")
     if document.version is not None and not is_version(document.version):
-        raise UsageError(
-            f"{document.version!r} is not a valid version", hint=f"use {PART_HINT}, not beginning with `#`"
-        )
+        hint = f"use {PART_HINT}, not beginning with `#`"
+        raise UsageError(f"{document.version!r} is not a valid version", hint=hint)
     read = read_source(source, Problems(document.path))
     assert read is not None  # it compiled
     metadata = read.root.plain()["metadata"]

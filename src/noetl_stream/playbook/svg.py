@@ -139,16 +139,13 @@ def _order_rows(
     graph: Graph, row_of: Mapping[str, int], chains: Sequence[Sequence[Key]], near: Near
 ) -> list[list[Key]]:
     """Orders each row by the mean place of the connected elements in the row before."""
-    count = max(
-        max(row_of.values()) + 1, *(key[1] + 1 for chain in chains for key in chain if not isinstance(key, str)), 1
-    )
+    bends = [key for chain in chains for key in chain if not isinstance(key, str)]
+    count = max(1, *(row + 1 for row in row_of.values()), *(row + 1 for _, row in bends))
     rows: list[list[Key]] = [[] for _ in range(count)]
     for node in graph.nodes:
         rows[row_of[node.step]].append(node.step)
-    for chain in chains:
-        for key in chain:
-            if not isinstance(key, str):
-                rows[key[1]].append(key)
+    for bend in bends:
+        rows[bend[1]].append(bend)
     for sweep in range(_SWEEPS):
         downward = sweep % 2 == 0
         for above, ordered in pairwise(rows if downward else rows[::-1]):

@@ -74,9 +74,7 @@ def counted(schema: Any) -> Counted | None:
     """The counted part of a schema; ``None`` if nothing is counted."""
     if not isinstance(schema, MappingOf):
         return None
-    declared = schema.get("properties", {})
-    inner = {key: counted(part) for key, part in declared.items()}
-    choices = schema.get("enum", ())
+    declared, choices = schema.get("properties", {}), schema.get("enum", ())
     is_cheap = all(isinstance(one, str) for one in choices)  # such texts are looked up
     bounds = [schema[word] for word in _BOUNDS if word in schema]
     found = Counted(
@@ -87,7 +85,7 @@ def counted(schema: Any) -> Counted | None:
         bounds=len(bounds),
         size_of_bounds=sum(map(_size, bounds)),
         has_small_bounds=all(map(_is_short_integer, bounds)),
-        properties={key: part for key, part in inner.items() if part is not None},
+        properties={key: part for key, inner in declared.items() if (part := counted(inner)) is not None},
         declared=frozenset(declared),
         others=counted(schema.get("additionalProperties")),
         items=counted(schema.get("items")),

@@ -109,9 +109,8 @@ def _error(node: Node, observed: Observed) -> Iterator[Deviation]:
         yield Deviation(kind, f"error.kind: expected {kind.plain()}, was {error.kind}: {error.message}")
     message, step = child(node, "message"), child(node, "step")
     if message is not None and str(message.plain()) not in error.message:
-        yield Deviation(
-            message, f"error.message: expected to contain {shown_value(message.plain())}, was {error.message}"
-        )
+        said = f"error.message: expected to contain {shown_value(message.plain())}, was {error.message}"
+        yield Deviation(message, said)
     if step is not None and step.plain() != observed.journal.failed_step:
         yield Deviation(step, f"error.step: expected {step.plain()}, was {observed.journal.failed_step or 'none'}")
 
@@ -127,18 +126,15 @@ def _calls(name: str, node: Node, observed: Observed, plan: Plan) -> Iterator[De
     wanted = _items(node)
     if len(wanted) != len(calls):
         inputs = "".join(f"\n  {number}. {shown_value(call.inputs)}" for number, call in enumerate(calls[:10], start=1))
-        yield Deviation(
-            node, f"calls.{name}: expected {len(wanted)}, was called {times}{':' if inputs else ''}{inputs}"
-        )
+        said = f"calls.{name}: expected {len(wanted)}, was called {times}"
+        yield Deviation(node, f"{said}{':' if inputs else ''}{inputs}")
     for number, (one, call) in enumerate(zip(wanted, calls, strict=False), start=1):
         if isinstance(one, MappingNode):
             for input_name, value in one.values.items():
                 where = f"calls.{name}[{number - 1}].{input_name}"
                 if input_name not in call.inputs:
-                    given = ", ".join(call.inputs) or "none"
-                    yield Deviation(
-                        value, f"{where}: expected {shown_value(value.plain())}, was not given (inputs: {given})"
-                    )
+                    given, expected = ", ".join(call.inputs) or "none", shown_value(value.plain())
+                    yield Deviation(value, f"{where}: expected {expected}, was not given (inputs: {given})")
                 else:
                     yield from compare_value(value, call.inputs[input_name], where)
 
@@ -159,9 +155,8 @@ def compare_value(node: Node, actual: Any, where: str) -> Iterator[Deviation]:
         for index, (value, one) in enumerate(zip(node.items, actual, strict=False)):
             yield from compare_value(value, one, f"{where}[{index}]")
         if len(node.items) != len(actual):
-            yield Deviation(
-                node, f"{where}: expected {len(node.items)} items, was {len(actual)}: {shown_value(list(actual))}"
-            )
+            said = f"{where}: expected {len(node.items)} items, was {len(actual)}: {shown_value(list(actual))}"
+            yield Deviation(node, said)
     elif not _equal(node.plain(), actual):
         yield Deviation(node, f"{where}: expected {shown_value(node.plain())}, was {shown_value(actual)}")
 

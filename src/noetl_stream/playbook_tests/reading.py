@@ -234,9 +234,8 @@ class _Reader:
             hint = "write `result: null` if it has none"
             problems.error("missing_key", "a stub needs `result`, `error` or `real`", node, hint)
         if found.real is not None and len(given) > 1:
-            problems.error(
-                "conflicting_keys", "a task that runs has its own outcome", node, "drop `real` or the others"
-            )
+            hint = "drop `real` or the others"
+            problems.error("conflicting_keys", "a task that runs has its own outcome", node, hint)
         return Stub(
             node,
             result=self._result(found.result),
@@ -290,10 +289,8 @@ class _Reader:
         found = ActionSection.from_node(node, problems)
         verbs = [verb for verb in VERBS if getattr(found, verb) is not None]
         if len(verbs) > 1:
-            hint = "write an entry for each"
-            problems.error(
-                "conflicting_keys", f"an entry of `when` does one thing, not {list_names(verbs)}", node, hint
-            )
+            message = f"an entry of `when` does one thing, not {list_names(verbs)}"
+            problems.error("conflicting_keys", message, node, "write an entry for each")
         if not verbs and found.after is None and found.then is None:
             hint = f"write `after` with a duration, or one of {list_names(VERBS)}"
             problems.error("missing_key", "this entry of `when` does nothing", node, hint)

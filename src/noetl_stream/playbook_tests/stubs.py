@@ -133,9 +133,8 @@ class StubbedTool:
             try:
                 bundle = self._calls.bundle(_digest_of(call))
             except UsageError as error:
-                raise ToolFailure.of(
-                    "environment", f"{error.message}{f'; {error.hint}' if error.hint else ''}"
-                ) from None
+                message = f"{error.message}{f'; {error.hint}' if error.hint else ''}"
+                raise ToolFailure.of("environment", message) from None
             if bundle is not None:
                 call = msgspec.structs.replace(call, bundle=bundle[0], read_bundle=lambda: _given(bundle[1]))
             return await real.run(call)

@@ -211,9 +211,8 @@ def role_of(identity: str) -> str:
         return identity
     role, _, pool = identity.partition("-")
     if role != WORKER or not is_valid_id(pool):
-        raise UsageError(
-            f"{identity!r} is not an identity", hint="use admin, server, gateway, worker-<pool> or publisher"
-        )
+        hint = "use admin, server, gateway, worker-<pool> or publisher"
+        raise UsageError(f"{identity!r} is not an identity", hint=hint)
     return role
 
 

@@ -155,8 +155,7 @@ class AgeReader(ChunkReader):
 
     def _open_header(self, identities: Sequence[bytes]) -> tuple[bytes, int]:
         """Returns the file key, and the length of the header."""
-        head = self._line()
-        if head != _VERSION:
+        if (head := self._line()) != _VERSION:
             raise UsageError(f"{self._where} is not encrypted with age")
         stanzas: list[tuple[list[str], bytes]] = []
         for _ in range(MAX_HEADER_LINES):
@@ -164,9 +163,8 @@ class AgeReader(ChunkReader):
             if line.startswith(b"--- "):
                 file_key = next(filter(None, (_opened_key(*one, identities) for one in stanzas)), None)
                 if file_key is None:
-                    hint = (
-                        "name the private key of one of them: NOETL_BACKUP_IDENTITY_FILE, NOETL_ARCHIVE_IDENTITY_FILE"
-                    )
+                    variables = "NOETL_BACKUP_IDENTITY_FILE, NOETL_ARCHIVE_IDENTITY_FILE"
+                    hint = f"name the private key of one of them: {variables}"
                     raise UsageError(f"{self._where} is encrypted to others: no identity here opens it", hint=hint)
                 if not hmac.compare_digest(_decode(line[4:-1]), _header_mac(file_key, head + b"---")):
                     raise self._modified()
@@ -175,8 +173,7 @@ class AgeReader(ChunkReader):
             if line.startswith(b"-> "):
                 stanzas.append((line[3:-1].decode(errors="replace").split(" "), b""))
             elif stanzas:
-                words, body = stanzas.pop()
-                stanzas.append((words, body + line[:-1]))
+                stanzas[-1] = (stanzas[-1][0], stanzas[-1][1] + line[:-1])
         raise self._modified()
 
     def _line(self) -> bytes:

@@ -162,16 +162,13 @@ def decrypt(keys: KeyRing, name: str, version: int, envelope: SealedEnvelope) ->
     """
     key = keys.find(envelope.key_id)
     if key is None:
-        raise CannotDecrypt(
-            f"credential {name!r} is encrypted with key {envelope.key_id}, which is not configured",
-            hint=f"add it to NOETL_CREDENTIAL_OLD_KEYS, then rotate; the current key is {keys.current.id}",
-        )
+        hint = f"add it to NOETL_CREDENTIAL_OLD_KEYS, then rotate; the current key is {keys.current.id}"
+        message = f"credential {name!r} is encrypted with key {envelope.key_id}, which is not configured"
+        raise CannotDecrypt(message, hint=hint)
     value = open_bytes(key.value, envelope.sealed, _bound_to(name, version))
     if value is None:
-        raise CannotDecrypt(
-            f"credential {name!r}, version {version}, was modified in the store: key {key.id} cannot decrypt it",
-            hint="set the credential again",
-        )
+        message = f"credential {name!r}, version {version}, was modified in the store: key {key.id} cannot decrypt it"
+        raise CannotDecrypt(message, hint="set the credential again")
     return value
 
 

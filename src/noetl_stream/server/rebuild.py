@@ -42,10 +42,8 @@ async def rebuild(server: Server) -> Rebuilt:
     await store.verify()
     await server.ports.log.verify()
     if newest := await store.newest_execution():
-        raise Conflict(
-            f"Postgres is not empty: it holds execution {newest}",
-            hint="rebuild a database that was just migrated; one that is behind EVENTS catches up when servers start",
-        )
+        hint = "rebuild a database that was just migrated; one that is behind EVENTS catches up when servers start"
+        raise Conflict(f"Postgres is not empty: it holds execution {newest}", hint=hint)
     await server.leases.open()
     keeping = asyncio.create_task(server.leases.run())
     try:

@@ -43,9 +43,8 @@ def read_credentials(_variable: str, given: Given) -> Mapping[str, str]:
         if not variable.startswith(CREDENTIAL_PREFIX) or not name or variable in KEY_VARIABLES:
             continue
         if found.get(name, value) != value:
-            raise UsageError(
-                f"{variable} sets credential {name!r} again", hint="remove one: names are not case-sensitive"
-            )
+            hint = "remove one: names are not case-sensitive"
+            raise UsageError(f"{variable} sets credential {name!r} again", hint=hint)
         found[name] = value
     return MappingProxyType(found)
 

@@ -70,9 +70,8 @@ def _endpoint(given: Mapping[str, str]) -> str | None:
             continue
         parts = split_address(url)
         if parts is None or parts.scheme not in ("http", "https"):
-            raise UsageError(
-                f"invalid address in {variable}", hint="use http://HOST:4318, where a collector takes OTLP"
-            )
+            hint = "use http://HOST:4318, where a collector takes OTLP"
+            raise UsageError(f"invalid address in {variable}", hint=hint)
         return url.rstrip("/") + path if path else url
     return None
 

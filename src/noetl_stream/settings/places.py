@@ -63,10 +63,8 @@ def read_place(name: str, text: str) -> Place:
         known = ", ".join(f"{one}://" for one in SCHEMES)
         raise UsageError(f"invalid {name}: no object storage has the scheme {scheme}://", hint=f"use {known}")
     if not re.fullmatch(_BUCKET, bucket) or not all(re.fullmatch(_PART, part) for part in parts):
-        raise UsageError(
-            f"invalid {name}: it is not {scheme}://BUCKET/PREFIX",
-            hint="leave out credentials and endpoints: they come from the environment",
-        )
+        hint = "leave out credentials and endpoints: they come from the environment"
+        raise UsageError(f"invalid {name}: it is not {scheme}://BUCKET/PREFIX", hint=hint)
     return ObjectAddress(scheme, bucket, "/".join(parts))
 
 

@@ -37,8 +37,7 @@ async def delete_execution(
     kept = await _keys_used_elsewhere(store, execution_id)
     async for piece in pieces(store, execution_id):
         await delete_objects(sorted(key for key in keys_of(execution_id, piece) if _place(key) not in kept))
-    await delete_objects([use.key for use in await store.objects_kept_for(execution_id)])
-    await delete_objects([logs_key(execution_id)])
+    await delete_objects([*(use.key for use in await store.objects_kept_for(execution_id)), logs_key(execution_id)])
     await store.delete_execution(execution_id, keep_journal=keep_journal)
 
 

@@ -42,9 +42,8 @@ async def gather_iterations(
     """
     loop = await LoopResult.read(store, blobs, execution_id, step_run_id, kept_bytes=max_bytes)
     if loop.size > max_bytes:
-        raise PayloadRefused(
-            f"the results of the loop have {loop.size:,} bytes, and at most {max_bytes:,} are gathered"
-        )
+        message = f"the results of the loop have {loop.size:,} bytes, and at most {max_bytes:,} are gathered"
+        raise PayloadRefused(message)
     pieces = [piece async for piece in loop.pieces()]
     return await beside(partial(b"".join, pieces), loop.size)
 

@@ -102,15 +102,13 @@ def create_tools(tools: Mapping[str, ToolClass], settings: ToolSettings) -> dict
     Raises:
         UsageError: A kind to be switched off or set does not exist, or a kind refuses its own settings.
     """
-    unknown = sorted(settings.kinds_off - tools.keys())
-    if unknown:
+    if unknown := sorted(settings.kinds_off - tools.keys()):
         hint = f"the kinds here are {', '.join(sorted(tools))}"
         raise UsageError(f"{KINDS_OFF_VARIABLE} names {unknown[0]!r}, which is not a kind", hint=hint)
     with_settings = sorted(kind for kind, tool in tools.items() if hasattr(tool, "settings"))
     for kind in sorted(settings.own.keys() - with_settings):
-        hint = (
-            f"the kinds here that have settings are {', '.join(with_settings) or 'none'}; install the plugin of {kind}"
-        )
+        known = ", ".join(with_settings) or "none"
+        hint = f"the kinds here that have settings are {known}; install the plugin of {kind}"
         raise UsageError(f"{OWN_PREFIX}{kind.upper()} sets a kind that is not installed or has no settings", hint=hint)
     created: dict[str, Tool] = {}
     for kind, tool in tools.items():

@@ -12,7 +12,7 @@ from nats.errors import Error as NatsError
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.connections.wire import WireSubscription
 from noetl_stream.adapters.nats.protocol import NO_RESPONDERS
-from noetl_stream.concurrency import end_tasks
+from noetl_stream.concurrency import end_tasks, set_within
 from noetl_stream.ports.streams.bus import Handler, Subscription
 
 log = logging.getLogger(__name__)
@@ -54,11 +54,8 @@ class NatsBus:
                 await client.publish(subject, body, inbox)
                 asked_s = clock()
                 await self.flush()
-                round_trip_s = clock() - asked_s
                 # An answer may be as old as this client's backlog.
-                await asyncio.wait_for(no_responders.wait(), wait_s + 2 * round_trip_s)
-            except TimeoutError:
-                return answers
+                await set_within(no_responders, wait_s + 2 * (clock() - asked_s))
             finally:
                 await subscription.unsubscribe()
         except (NatsError, OSError) as error:

@@ -186,10 +186,8 @@ class Outbox:
         """
         limit = self._connection.max_payload
         if len(body) + 256 > limit:
-            raise PayloadRefused(
-                f"a message of {len(body)} bytes to {subject} is larger than the NATS server accepts ({limit})",
-                hint="raise max_payload in the configuration of NATS",
-            )
+            message = f"a message of {len(body)} bytes to {subject} is larger than the NATS server accepts ({limit})"
+            raise PayloadRefused(message, hint="raise max_payload in the configuration of NATS")
         joined_by = headers[MESSAGE_ID] if joins else ""
         if joined_by and self._has_joined(body, joined_by, owner):
             return

@@ -309,30 +309,24 @@ async def verify_stream(connection: NatsConnection, name: str, partitions: int |
     _check_partitions(name, present, wanted)
     differing = _differing(present, wanted)
     if differing:
-        raise NotReady(
-            f"stream {name} differs from what this version needs: {', '.join(sorted(differing))}",
-            hint="run `noetl-stream stream ensure`",
-        )
+        hint = "run `noetl-stream stream ensure`"
+        raise NotReady(f"stream {name} differs from what this version needs: {', '.join(sorted(differing))}", hint=hint)
 
 
 def require_version(connection: NatsConnection) -> None:
     """Raises :class:`~noetl_stream.errors.NotReady` if NATS is too old to read many messages at once."""
     major, minor, *_ = (int(part) for part in re.findall(r"\d+", f"{connection.server_version}.0.0"))
     if (major, minor) < OLDEST_NATS:
-        raise NotReady(
-            f"NATS at {connection.shown_url} is nats-server {connection.server_version}",
-            hint=f"use {'.'.join(map(str, OLDEST_NATS))} or newer",
-        )
+        hint = f"use {'.'.join(map(str, OLDEST_NATS))} or newer"
+        raise NotReady(f"NATS at {connection.shown_url} is nats-server {connection.server_version}", hint=hint)
 
 
 def require_payload(connection: NatsConnection) -> None:
     """Raises :class:`~noetl_stream.errors.NotReady` if NATS does not accept the messages of this program."""
     if connection.max_payload < MIN_PAYLOAD:
         taken = connection.max_payload
-        raise NotReady(
-            f"NATS at {connection.shown_url} accepts messages of up to {taken} bytes; {MIN_PAYLOAD} are needed",
-            hint="write `max_payload: 8MB` into its configuration, and reload it",
-        )
+        message = f"NATS at {connection.shown_url} accepts messages of up to {taken} bytes; {MIN_PAYLOAD} are needed"
+        raise NotReady(message, hint="write `max_payload: 8MB` into its configuration, and reload it")
 
 
 async def verify_empty(connection: NatsConnection, names: Iterable[str]) -> None:
@@ -486,10 +480,9 @@ async def _write(connection: NatsConnection, verb: str, config: Mapping[str, Any
         if error.err_code in NO_SERVERS:
             raise _too_few_servers(name, config, error) from error
         if verb == "UPDATE" and error.err_code == SETTINGS_REFUSED:
-            raise NotReady(
-                f"stream {name} exists with settings that cannot be changed: {error.description}",
-                hint="it may belong to something else: use another NATS account or server",
-            ) from error
+            hint = "it may belong to something else: use another NATS account or server"
+            message = f"stream {name} exists with settings that cannot be changed: {error.description}"
+            raise NotReady(message, hint=hint) from error
         if error.rule.treatment is Treatment.STOPS:
             why = f"{error.rule.meaning} ({error.description})"
             raise NotReady(f"cannot make or change stream {name}: {why}", hint=error.hint) from error
@@ -509,10 +502,8 @@ def _check_partitions(name: str, present: Mapping[str, Any], wanted: Mapping[str
     expected = wanted.get("metadata", {}).get(_PARTITIONS_KEY)
     found = present.get("metadata", {}).get(_PARTITIONS_KEY)
     if expected is not None and found is not None and found != expected:
-        raise NotReady(
-            f"stream {name} is for {found} partitions, this process uses {expected}",
-            hint=f"set NOETL_PARTITIONS={found}; `noetl-stream database repartition` changes the stores",
-        )
+        hint = f"set NOETL_PARTITIONS={found}; `noetl-stream database repartition` changes the stores"
+        raise NotReady(f"stream {name} is for {found} partitions, this process uses {expected}", hint=hint)
 
 
 def _differing(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,10 +40,7 @@ def bundled(
             value = make(**{parameter: given.pop(parameter) for parameter in taken})
             return command(*words, **{name: value}, **given)
 
-        decorated: Any = call
-        for option in reversed(options):
-            decorated = option(decorated)
-        return decorated  # type: ignore[no-any-return]
+        return functools.reduce(lambda decorated, option: option(decorated), reversed(options), cast("Command", call))
 
     return decorate
 

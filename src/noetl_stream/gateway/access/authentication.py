@@ -310,9 +310,8 @@ class SignIns:
         new = NewSession(self._secret(), self._secret(), now_ms + SESSION_MS)
         stored = StoredSession(hash_of(new.cookie), hash_of(new.csrf_token), "", now_ms, new.expires_ms)
         if SESSION_TEXT.fullmatch(code) is None or await self._sessions.redeem(hash_of(code), stored) is None:
-            raise Unauthenticated(
-                "this sign-in code was used already, has expired, or never was one", hint=_SIGN_IN_HINT
-            )
+            message = "this sign-in code was used already, has expired, or never was one"
+            raise Unauthenticated(message, hint=_SIGN_IN_HINT)
         return new
 
     async def sign_out(self, session_hash: bytes) -> None:

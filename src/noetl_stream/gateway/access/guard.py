@@ -161,9 +161,8 @@ class AccessGuard:
                     raise Forbidden(f"{operation} needs the role {least}; {caller.principal} has {caller.role}")
                 if caller.principal == BOOTSTRAP_PRINCIPAL and operation != "createToken":
                     hint = "create one of your own: `noetl-stream token create NAME --role admin`"
-                    raise Forbidden(
-                        f"the bootstrap token only creates the token of an admin: no {operation}", hint=hint
-                    )
+                    message = f"the bootstrap token only creates the token of an admin: no {operation}"
+                    raise Forbidden(message, hint=hint)
                 under_way.enter_context(admitted(caller))
                 perform = await prepare(request)
                 if not changes:
@@ -232,7 +231,5 @@ async def require_way_in(host: str, tokens: Tokens, now_ms: int, *, provider: bo
     """
     if provider or any(token.role == "admin" and token.holds(now_ms) for token in await tokens.list_all()):
         return
-    raise UsageError(
-        f"nobody could use a gateway on {host or 'every address'}: there is no admin token",
-        hint="create one: `noetl-stream token create NAME --role admin`; or configure NOETL_OIDC_ISSUER",
-    )
+    hint = "create one: `noetl-stream token create NAME --role admin`; or configure NOETL_OIDC_ISSUER"
+    raise UsageError(f"nobody could use a gateway on {host or 'every address'}: there is no admin token", hint=hint)

@@ -177,9 +177,8 @@ def object_in(data: bytes) -> dict[str, Any]:
     """
     found = json_in(data)
     if not isinstance(found, dict):
-        raise HttpProblem(
-            "invalid-request", "The body is not a JSON object", [FaultDocument("must be an object", pointer="")]
-        )
+        message = "The body is not a JSON object"
+        raise HttpProblem("invalid-request", message, [FaultDocument("must be an object", pointer="")])
     return found
 
 
@@ -214,9 +213,8 @@ def _check_parts(data: bytes) -> None:
     """Checks the number of parts by counting bytes, even in texts: unescaped quotes, opening brackets, commas."""
     quotes = data.count(b'"') - data.count(b'\\"')
     if data.count(b"[") + data.count(b"{") + quotes // 2 > MAX_BODY_PARTS:
-        raise HttpProblem(
-            "too-large", f"The body has more than {MAX_BODY_PARTS} texts, keys, lists and objects", hint="send less"
-        )
+        message = f"The body has more than {MAX_BODY_PARTS} texts, keys, lists and objects"
+        raise HttpProblem("too-large", message, hint="send less")
     if data.count(b",") >= MAX_BODY_VALUES:
         raise HttpProblem("too-large", f"The body has {MAX_BODY_VALUES} commas or more", hint="send fewer values")
 
@@ -249,11 +247,8 @@ async def read_body(body: Body[Any], request: web.Request, limits: GatewayLimits
         return b"", ""
     encoding = request.headers.get("Content-Encoding", "identity")
     if encoding != "identity":
-        raise HttpProblem(
-            "unsupported-media-type",
-            f"Content-Encoding {encoding!r} is not supported",
-            hint="send the body uncompressed",
-        )
+        hint = "send the body uncompressed"
+        raise HttpProblem("unsupported-media-type", f"Content-Encoding {encoding!r} is not supported", hint=hint)
     media = _media(body, request) if request.body_exists else next(iter(body.media))
     return await _bytes(request, body, limits), media
 

@@ -108,11 +108,8 @@ class Gate:
         ):
             most = max(1, int(self._limit * part))
             if under_way >= most:
-                raise TooBusy(
-                    f"too many {self._noun}: {most} {whose} are the most ({self._variable}={self._limit})",
-                    self._retry_after_s,
-                    hint="try again, or start another gateway",
-                )
+                message = f"too many {self._noun}: {most} {whose} are the most ({self._variable}={self._limit})"
+                raise TooBusy(message, self._retry_after_s, hint="try again, or start another gateway")
 
 
 class HeldBytes:
@@ -139,11 +136,8 @@ class HeldBytes:
         variable = f"{GATEWAY_PREFIX}MAX_HELD_BYTES"
         held, most = self._of_principal[who.principal], int(self.limit * SHARE[who.role])
         if held and size and held + size > most:
-            raise TooBusy(
-                f"requests of {who.principal} may hold {most} bytes together, and hold {held} ({variable})",
-                RETRY_AFTER_S,
-                hint="read the answers that you have asked for",
-            )
+            message = f"requests of {who.principal} may hold {most} bytes together, and hold {held} ({variable})"
+            raise TooBusy(message, RETRY_AFTER_S, hint="read the answers that you have asked for")
         if self.now and self.now + size > self.limit:
             raise HttpProblem("overloaded", f"all requests together may hold {self.limit} bytes ({variable})")
         with self.counted(size, who.principal):

@@ -78,10 +78,8 @@ class Call(Generic[Given, Sent]):
     def require(self, role: Role, what: str) -> None:
         """Raises :class:`~noetl_stream.errors.Forbidden` unless the caller has at least this role."""
         if not includes_role(self.caller.role, role):
-            raise Forbidden(
-                f"{self.caller.principal} has the role {self.caller.role} and may not {what}",
-                hint=f"this needs the role {role} or a higher one",
-            )
+            hint = f"this needs the role {role} or a higher one"
+            raise Forbidden(f"{self.caller.principal} has the role {self.caller.role} and may not {what}", hint=hint)
 
     def link_to(self, **parameter: str | int | None) -> dict[str, str]:
         """The header that links to the same address with another parameter; none for ``None``."""

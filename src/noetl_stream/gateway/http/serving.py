@@ -83,21 +83,17 @@ class RequestTraces:
         """Records the span of an answered request, unless its caller is unknown: anybody could make spans."""
         if self._tracing is None or begun is None or CALLER not in request:
             return
-        resource = request.match_info.route.resource
+        method, resource = request.method, request.match_info.route.resource
         route = resource.canonical if resource is not None else ""
         self._tracing.record(
             Span(
                 trace_id=begun.own.trace.trace_id,
                 span_id=begun.own.span_id,
                 parent_id=begun.own.trace.caller,
-                name=f"{request.method} {route}",
+                name=f"{method} {route}",
                 started_ms=begun.began_ms,
                 ended_ms=self._clock.now_ms(),
-                attributes={
-                    "http.request.method": request.method,
-                    "http.route": route,
-                    "http.response.status_code": status,
-                },
+                attributes={"http.request.method": method, "http.route": route, "http.response.status_code": status},
                 error=str(status) if status >= 500 else "",
                 kind="server",
             )

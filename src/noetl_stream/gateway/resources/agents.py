@@ -93,7 +93,6 @@ def _load() -> ModuleType:
     try:
         from noetl_stream.mcp import protocol
     except ModuleNotFoundError as error:
-        raise NotFound(
-            f"agents are not served here: {error.name} is missing", hint="install noetl-stream[mcp]"
-        ) from None
+        hint = "install noetl-stream[mcp]"
+        raise NotFound(f"agents are not served here: {error.name} is missing", hint=hint) from None
     return protocol

@@ -133,9 +133,8 @@ async def variable(call: Call[VariableAt, None]) -> OneVariable:
     execution_id, name = call.parameters.execution_id, call.parameters.var_name
     ctx = (await call.operations.executions.ctx(execution_id)).ctx
     if name not in ctx:
-        raise NotFound(
-            f"ctx of execution {execution_id} has no key {name!r}", hint=f"it has {', '.join(ctx) or 'none'}"
-        )
+        hint = f"it has {', '.join(ctx) or 'none'}"
+        raise NotFound(f"ctx of execution {execution_id} has no key {name!r}", hint=hint)
     return OneVariable(execution_id, name, ctx[name])
 
 

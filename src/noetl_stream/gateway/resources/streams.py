@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -89,8 +89,7 @@ async def kept_alive(frames: AsyncIterator[bytes], ending: asyncio.Event) -> Asy
         yield OPENING
         while True:
             coming = coming or asyncio.ensure_future(anext(frames))
-            either: set[asyncio.Future[Any]] = {coming, ended}
-            await asyncio.wait(either, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((coming, ended), timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
             if coming.done():
                 try:
                     some = coming.result()

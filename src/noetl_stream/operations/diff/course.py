@@ -190,16 +190,8 @@ def differences(
         kept = volatile if texts and like_a.text(one) == like_b.text(other) else found
         if len(kept) < most:
             in_a, in_b = one is not _ABSENT, other is not _ABSENT
-            kept.append(
-                documents.ValueDifferenceDocument(
-                    pointer,
-                    in_a,
-                    within_size(one) if in_a else None,
-                    in_b,
-                    within_size(other) if in_b else None,
-                    kept is volatile,
-                )
-            )
+            shown = within_size(one) if in_a else None, within_size(other) if in_b else None
+            kept.append(documents.ValueDifferenceDocument(pointer, in_a, shown[0], in_b, shown[1], kept is volatile))
     items = [*found, *volatile][:most]
     return documents.ValueDifferencesDocument(items, count - len(items))
 

@@ -194,9 +194,7 @@ class _Counted(msgspec.Struct):
 
 def _steps(alignment: Alignment) -> list[documents.ComparedStepDocument]:
     found: dict[str, _Counted] = {}
-    for row in alignment.rows:
-        if row.is_iteration:
-            continue
+    for row in (one for one in alignment.rows if not one.is_iteration):
         a, b = alignment.runs_of(row.pair)
         counted = found.setdefault(alignment.step_of(row.pair), _Counted())
         counted.rows[alignment.state_of(row)] += 1

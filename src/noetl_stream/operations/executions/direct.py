@@ -400,8 +400,7 @@ class DirectExecutions:
         from noetl_stream.operations.why.reason import Environment
 
         row = await self._row(execution_id)
-        if self._histories is None:
-            self._histories = JournalHistories(self._store)
+        self._histories = self._histories or JournalHistories(self._store)
         # An end without a failure is explained by its journal alone.
         plan = None if row.status in ("completed", "cancelled") else await self._plan(row)
         around = Environment(await self._store.now_ms())

@@ -177,8 +177,7 @@ async def refuse_workload(
     Raises:
         WorkloadRefused: the workload with the given values does not match the playbook's schema.
     """
-    schema = playbook.workload_schema
-    if schema is None:
+    if (schema := playbook.workload_schema) is None:
         return
     workload = deep_merge(playbook.workload, dict(given))
     if evaluator is None:

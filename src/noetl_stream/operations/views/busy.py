@@ -79,9 +79,7 @@ class BusyTimes:
         The last has no end if nothing runs at the end of the journal.
         """
         least_ms = max(least_ms, LEAST_IDLE_MS)
-        running = [
-            one.started_ms for commands in self._commands.values() for one in commands.values() if one.started_ms
-        ]
+        running = [one.started_ms for some in self._commands.values() for one in some.values() if one.started_ms]
         until_ms = min([until_ms, *running])
         found: list[tuple[int, int | None]] = []
         at_ms = since_ms

@@ -93,9 +93,8 @@ class DirectViews:
         row = await known_row(self._store, execution_id)
         wanted = row.position if position is None else position
         if not 1 <= wanted <= row.position:
-            raise NotFound(
-                f"execution {execution_id} has no position {wanted}", hint=f"its journal ends at {row.position}"
-            )
+            hint = f"its journal ends at {row.position}"
+            raise NotFound(f"execution {execution_id} has no position {wanted}", hint=hint)
         state = await state_at(self._store, execution_id, wanted)
         if state is None:
             raise NotFound(f"execution {execution_id} is being deleted")

@@ -92,14 +92,11 @@ def _placed(state: Execution) -> Iterator[_Placed]:
         yield _Placed(place, waiting.token, waiting=waiting)
     by_run: dict[str, dict[documents.TokenPlace, _Placed]] = {}
     for assignment in state.commands:
-        run = state.runs.get(assignment.step_run_id)
-        if run is not None:
+        if (run := state.runs.get(assignment.step_run_id)) is not None:
             places = by_run.setdefault(run.step_run_id, {})
             for place, wait in _of_command(state, assignment):
-                if place in places:
-                    places[place].count += 1
-                else:
-                    places[place] = _Placed(place, run.token, run, assignment.command_id, wait)
+                first = _Placed(place, run.token, run, assignment.command_id, wait, count=0)
+                places.setdefault(place, first).count += 1
     for step_run_id, run in state.runs.items():
         if step_run_id in state.resting:
             yield _Placed("next", run.token, run)

@@ -138,14 +138,13 @@ def _task(
     task = plan.steps[step].tasks[plan.steps[step].task_index(fact.task)] if plan is not None else None
     decided = _rule(fact.rule, fact.unmatched, error, task)
     text = f"Task `{fact.task}` of step `{step}` failed at attempt {fact.attempt}: {_described(error)}; {decided}."
-    worker = history.commands[failed.command_id].worker if failed.command_id in history.commands else ""
     details: dict[str, Any] = {
         "error": _document(error),
         "attempt": fact.attempt,
         "rule": fact.rule,
         "line": task.policy.rules[fact.rule].line if task and task.policy and fact.rule >= 0 else None,
         "guards": [{"rule": guard.rule, "when": guard.when, "holds": guard.value} for guard in fact.guards],
-        "worker": worker,
+        "worker": _worker_of(history, failed),
     }
     return reason(
         kind="failed",
@@ -255,12 +254,15 @@ async def causes_of(
     return found
 
 
+def _worker_of(history: JournalHistory, failed: Failed | None) -> str:
+    return history.commands[failed.command_id].worker if failed and failed.command_id in history.commands else ""
+
+
 def failure_of(row: ExecutionRow, history: JournalHistory, plan: Plan | None) -> FailureDocument:
     """The place and the error of an execution's failure. Pure."""
     failing = history.failing[0] if history.failing is not None else None
     failed = _last_failed(history)
     fact = failed.fact if failed is not None else None
-    worker = history.commands[failed.command_id].worker if failed and failed.command_id in history.commands else ""
     error = error_of(row) or (failing.error if failing is not None else None)
     if fact is not None:
         error = fact.outcome.error or fact.error or error
@@ -274,7 +276,7 @@ def failure_of(row: ExecutionRow, history: JournalHistory, plan: Plan | None) ->
         iteration=[] if fact is None else list(fact.path),
         attempt=None if fact is None else fact.attempt,
         attempts=None if step is None or fact is None else attempts_of(plan, step, fact.task),
-        worker=worker,
+        worker=_worker_of(history, failed),
         error=error,
         traceback="" if fact is None else _traceback(fact.outcome.helper),
     )

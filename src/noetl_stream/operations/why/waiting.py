@@ -342,9 +342,7 @@ def suspended(
     expected: dict[tuple[str, str], WaitingOnDocument] = {}
     for command_id, assignment in state.suspensions.items():
         run = state.runs[assignment.step_run_id]
-        for wait in assignment.waits.values():
-            if wait.key is not None:
-                continue  # it is among the slots
+        for wait in (one for one in assignment.waits.values() if one.key is None):  # the others are among the slots
             timer = state.timers.get(timer_of(command_id, "wait", wait.path))
             until = timer.due_ms if timer is not None else None
             waiting_on = waits.on_wait(state, command_id, wait, around.children)

@@ -387,9 +387,8 @@ class Expressions:
         if read is None or not asks or handles or read.keys != ("status",) or literal < FIRST_FAILED_STATUS:
             return
         if read.task.policy is None or all(rule.do in ("fail", "retry") for rule in read.task.policy.rules):
-            message = (
-                f"an answer with status {literal} fails `{visible.step}`, and this arc is not taken after a failure"
-            )
+            fails = f"an answer with status {literal} fails `{visible.step}`"
+            message = f"{fails}, and this arc is not taken after a failure"
             hint = f"write {{{{ event.status == 'error' and event.error.code == '{literal:g}' }}}}"
             self._problems.warn("failure_not_routed", message, places.find(path), hint)
 

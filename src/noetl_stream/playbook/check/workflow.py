@@ -332,9 +332,8 @@ def _warn_unreachable(document: ParsedPlaybook, steps: list[StepDraft], problems
             if skipped and before.router.routing != "inclusive":
                 more = f"write {{ step: {step.name} }} in place of {{ step: {skipped[0]} }}"
             arc = f"next: {{ arcs: [ {{ step: {step.name} }} ] }}"
-            problems.warn(
-                "unreachable_step", message, step.at, hint.removesuffix("write ") + more if more else hint + arc
-            )
+            hint = hint.removesuffix("write ") + more if more else hint + arc
+            problems.warn("unreachable_step", message, step.at, hint)
         elif step.name and step.name not in reached:
             message = f"step `{step.name}` cannot be reached from the entry step `{entry}`"
             problems.warn("unreachable_step", message, step.at, "add an arc, or remove the step")

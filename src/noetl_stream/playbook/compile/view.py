@@ -9,7 +9,7 @@ with its line.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
@@ -46,13 +46,7 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
     """The plan as JSON, with templates as written. Empty values are left out."""
     ending = plan.compensation
     return _without_empty(
-        name=plan.name,
-        path=plan.path,
-        version=plan.version,
-        digest=plan.digest,
-        entry=plan.entry,
-        failure_mode=plan.failure_mode,
-        timeout_s=plan.timeout_s,
+        **_plain(plan, ("name", "path", "version", "digest", "entry", "failure_mode", "timeout_s")),
         reference_first=plan.reference_first or None,
         priority=plan.priority,
         limits=_lowered_limits(plan.limits),
@@ -87,6 +81,11 @@ def _without_empty(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value not in ("", [], {})}
 
 
+def _plain(plan: object, names: Sequence[str]) -> dict[str, Any]:
+    """The fields of a part of the plan that are JSON values."""
+    return {name: getattr(plan, name) for name in names}
+
+
 def _lowered_limits(limits: Limits) -> dict[str, Any]:
     usual = msgspec.structs.asdict(DEFAULT_LIMITS)
     return {name: value for name, value in msgspec.structs.asdict(limits).items() if value != usual[name]}
@@ -99,9 +98,7 @@ def _source(template: Template | Guard | None) -> Any:
 def _step(step: StepPlan, usual: FailureMode) -> dict[str, Any]:
     return _without_empty(
         step=step.name,
-        line=step.line,
-        desc=step.desc,
-        pool=step.pool,
+        **_plain(step, ("line", "desc", "pool")),
         placement=None if step.placement is None else _without_empty(**asdict(step.placement)),
         join=step.join,
         timeout_s=_source(step.timeout_s),
@@ -145,8 +142,7 @@ def _wait(wait: WaitPlan | None) -> dict[str, Any] | None:
 
 def _loop(loop: LoopPlan) -> dict[str, Any]:
     return _without_empty(
-        iterator=loop.iterator,
-        mode=loop.mode,
+        **_plain(loop, ("iterator", "mode")),
         exec=loop.placement,
         failure_mode=loop.failure_mode,
         tolerated=None if loop.tolerated is None else str(loop.tolerated),
@@ -158,10 +154,7 @@ def _loop(loop: LoopPlan) -> dict[str, Any]:
 def _task(task: TaskPlan) -> dict[str, Any]:
     policy = task.policy
     return _without_empty(
-        name=task.name,
-        kind=task.kind,
-        line=task.line,
-        origin=task.origin,
+        **_plain(task, ("name", "kind", "line", "origin")),
         inputs={**(_source(task.inputs) or {}), **task.verbatim},
         knobs=dict(task.knobs),
         timeout=_without_empty(**asdict(task.timeouts) | (_source(task.timeout_template) or {})),
@@ -341,18 +334,15 @@ def _server_names(step: StepPlan, node: Node | None) -> Iterator[ExplainedName]:
         token = "" if rule.value is None else f", adds {', '.join(rule.value.source)}"
         about = f"{condition} → {'allow' if rule.allow else 'deny'}{token}"
         yield ExplainedName(f"{step.name}.admit.rules[{number}]", "admission", line, about)
-    if step.admit is not None and step.admit.wait is not None:
-        line = _line(node, *policy, "admit", "wait")
-        yield ExplainedName(f"{step.name}.admission", "timer", line, "end of admit.wait, for each held token")
-    if step.next_wait is not None:
-        line = _line(node, "next", "spec", "wait")
-        yield ExplainedName(f"{step.name}.next", "timer", line, "end of next.spec.wait, for each resting branch")
-    if step.timeout_s is not None:
-        line = _line(node, *policy, "lifecycle", "timeout_s")
-        yield ExplainedName(f"{step.name}.step", "timer", line, "timeout of the step run, from its first step.started")
-    if step.deadline_s is not None:
-        line = _line(node, *policy, "lifecycle", "deadline_s")
-        yield ExplainedName(f"{step.name}.deadline", "timer", line, "deadline of each token, from when it is enqueued")
+    admit_wait, lifecycle = step.admit and step.admit.wait, (*policy, "lifecycle")
+    for bound, name, path, about in (
+        (admit_wait, "admission", (*policy, "admit", "wait"), "end of admit.wait, for each held token"),
+        (step.next_wait, "next", ("next", "spec", "wait"), "end of next.spec.wait, for each resting branch"),
+        (step.timeout_s, "step", (*lifecycle, "timeout_s"), "timeout of the step run, from its first step.started"),
+        (step.deadline_s, "deadline", (*lifecycle, "deadline_s"), "deadline of each token, from when it is enqueued"),
+    ):
+        if bound is not None:
+            yield ExplainedName(f"{step.name}.{name}", "timer", _line(node, *path), about)
     if step.limit is not None:
         yield _limit_name(step.name, _line(node, *policy, "limit"), step.limit)
 

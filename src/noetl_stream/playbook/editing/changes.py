@@ -12,7 +12,7 @@ import msgspec
 from noetl_stream.errors import NoetlError
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.editing.names import Kind, Occurrence, Symbol, TextNames
-from noetl_stream.playbook.editing.tree import TextMapping, TextPart, find, pairs_of, path_to, read_tree
+from noetl_stream.playbook.editing.tree import TextMapping, TextPart, find, pairs_of, path_to
 from noetl_stream.playbook.vocabulary.names import check_identifier, check_name
 
 RENAMED: Final[frozenset[Kind]] = frozenset(["step", "task", "ctx", "iter", "vars"])
@@ -60,15 +60,12 @@ def rename(text: str, names: TextNames, offset: int, to: str) -> list[TextChange
         found = problems.sorted()[0]
         raise CannotRename(found.message, hint=found.hint)
     changes = [TextChange(one.start, one.end, to) for one in names.occurrences_of(symbol)]
-    renamed = apply_changes(text, changes)
     before = [(_rename_symbol(one.symbol, symbol, to), one.declares) for one in names.occurrences]
-    after = [(one.symbol, one.declares) for one in TextNames(renamed, read_tree(renamed)).occurrences]
+    after = [(one.symbol, one.declares) for one in TextNames.of(apply_changes(text, changes)).occurrences]
     taken = Symbol(symbol.kind, to, symbol.step)
     if to != symbol.name and (names.occurrences_of(taken) or before != after):
-        raise CannotRename(
-            f"`{to}` would mean something else in a place that reads it",
-            hint="choose a name that this playbook does not use",
-        )
+        hint = "choose a name that this playbook does not use"
+        raise CannotRename(f"`{to}` would mean something else in a place that reads it", hint=hint)
     return changes
 
 
@@ -120,9 +117,7 @@ def fixes(text: str, root: TextPart | None, at: int, message: str, hint: str | N
             if (change := _replace(text, at, message, word)) is not None:
                 yield TextFix(f"Write `{change.text}`", change, len(words) == 1)
     elif hint.startswith("quote it"):
-        found = _PLAIN.match(text, at)
-        plain = found[0].rstrip() if found else ""
-        if plain and plain[0] not in "\"' ":
+        if (found := _PLAIN.match(text, at)) and (plain := found[0].rstrip()) and plain[0] not in "\"' ":
             yield TextFix(f'Write "{plain}"', TextChange(at, at + len(plain), f'"{plain}"'), True)
     elif hint == "write a number without quotes":
         token = _TOKEN.match(text, at)

@@ -355,8 +355,7 @@ def _complete_expression(text: str, offset: int, expression: str, language: Lang
     line_end = text.find("\n", offset)
     closing = _CLOSING.search(text, offset, len(text) if line_end < 0 else line_end)
     rest = closing.end() if closing else offset
-    closed = f"{text[:opened]}zz{text[rest:]}"
-    names = TextNames(closed, read_tree(closed))
+    names = TextNames.of(f"{text[:opened]}zz{text[rest:]}")
     at, _ = path_to(names.root, opened)
     scalar = find(names.root, at)
     scope = names.scope_of(scalar) if isinstance(scalar, TextScalar) else None

@@ -23,6 +23,7 @@ from noetl_stream.playbook.editing.tree import (
     items_of,
     names_in,
     pairs_of,
+    read_tree,
     scalars_in,
     text_of,
 )
@@ -97,6 +98,10 @@ class TextNames:
             self._read_code(scalar, step)
         written = (one for one in self._found if text[one.start : one.end] == one.symbol.name)
         self.occurrences: Final = sorted(written, key=lambda one: (one.start, one.end))
+
+    @classmethod
+    def of(cls, text: str) -> TextNames:
+        return cls(text, read_tree(text))
 
     def declared_names(self, kind: Kind, step: str = "") -> list[str]:
         """The declared names of a kind, in file order."""

@@ -428,8 +428,7 @@ def _with_then(rule: Mapping) -> Mapping:
 
 
 def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec | None:
-    value = node.get("kind")
-    if value is None:
+    if (value := node.get("kind")) is None:
         problems.error("missing_key", "a task needs `kind`", node, _kind_hint(node, kinds))
         return None
     kind = text_of(value, "`kind`", problems)
@@ -446,12 +445,8 @@ def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec |
     part = _kind_named_in(kind, kinds)
     named = f"write kind: {part}" if part else None
     listed = f"installed kinds: {list_names(sorted(kinds))}; plugins can add more"
-    problems.error(
-        "unknown_kind",
-        f"no tool of kind `{kind}` is installed",
-        value,
-        (f"use {use}" if use else named or near) or listed,
-    )
+    hint = f"use {use}" if use else named or near or listed
+    problems.error("unknown_kind", f"no tool of kind `{kind}` is installed", value, hint)
     part = part or ("shell" if use == "`shell`" and "shell" in kinds else None)
     return kinds[part] if part else None
 

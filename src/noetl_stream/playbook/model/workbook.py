@@ -150,12 +150,8 @@ def _read_entry(task: Mapping, name: str, kinds: Kinds, problems: Problems) -> T
             hint = "put `jump` in the policy of the task that calls the entry"
             problems.error("workbook_entry", "a workbook entry cannot jump", rule.to_node or rule.at, hint)
     if draft.kind is WORKBOOK:
-        problems.error(
-            "workbook_entry",
-            "a workbook entry cannot call the workbook",
-            task.values.get("kind", task),
-            "write the tool's kind",
-        )
+        at = task.values.get("kind", task)
+        problems.error("workbook_entry", "a workbook entry cannot call the workbook", at, "write the tool's kind")
         return None
     return draft
 

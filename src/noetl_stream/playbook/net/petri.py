@@ -122,8 +122,7 @@ class Exploration(Generic[P, L]):
                 if self._in_turn and moved is not None and first != moved:
                     continue
                 is_exact = is_exact and unbounded.isdisjoint(transition.reads_zero)
-                after = transition.fire(tokens)
-                if after is not None:
+                if (after := transition.fire(tokens)) is not None:
                     moved = first
                     self.fired += 1
                     if self.fired > self._most:

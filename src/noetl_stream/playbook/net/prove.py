@@ -219,9 +219,8 @@ class _Proof(msgspec.Struct, frozen=True):
                 if self.problems.has_said("no_effect", line):
                     continue  # it follows from the arc
                 why = f"the arc of `{running[0]}` on line {line} never fires"
-            path = self.reached.path_to(nearest[name])
             hint = "correct the guards of the arcs that lead there, or remove the step"
-            message = f"no run reaches step `{name}`: {why}"
+            message, path = f"no run reaches step `{name}`: {why}", self.reached.path_to(nearest[name])
             self.problems.warn("unreachable_step", message, self.steps[name].at, hint, path)
 
     def _report_closed(self, name: str) -> None:

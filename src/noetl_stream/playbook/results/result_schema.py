@@ -134,11 +134,10 @@ def _problems(node: Node, dialect: Dialect, *, is_root: bool = False) -> Iterato
         if name in instead or (name in KEYWORDS and name not in keywords):
             hint = instead.get(name) or f"use {list_names(sorted(keywords))}"
             yield "invalid_schema", f"`{name}` is not supported", key, hint
-        elif name in _AT_ROOT:
-            if not is_root:
-                yield "invalid_schema", f"`{name}` belongs at the root of the schema", key, "remove it"
-            elif name == "$schema" and value.plain() != DIALECT:
-                yield "invalid_schema", f"`$schema` must be `{DIALECT}`", value, "remove it: that is the default"
+        elif name in _AT_ROOT and not is_root:
+            yield "invalid_schema", f"`{name}` belongs at the root of the schema", key, "remove it"
+        elif name == "$schema" and value.plain() != DIALECT:
+            yield "invalid_schema", f"`$schema` must be `{DIALECT}`", value, "remove it: that is the default"
         elif name == "$ref":
             if not (isinstance(value, Scalar) and isinstance(value.value, str) and _is_local(value.value)):
                 yield "invalid_schema", "a reference must be local", value, "write `$ref: '#/$defs/…'`"

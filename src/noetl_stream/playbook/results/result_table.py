@@ -13,7 +13,7 @@ from noetl_stream.playbook.model.loop import TOLERATED, read_tolerated
 from noetl_stream.playbook.model.sections import Part, Required, Schema, Section, described, is_null, pairs, section
 from noetl_stream.playbook.plan import ColumnPlan, TablePlan, Tolerated
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
-from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar
+from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, child
 
 _INTEGERS: Final = frozenset(
     ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"]
@@ -106,8 +106,7 @@ def _read_column(key: MappingKey, node: Node, problems: Problems) -> ColumnPlan:
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return ColumnPlan(key.name, _read_type(node.value, node, problems))
     found = TableColumn.from_node(node, problems)
-    at = node.get("type") if isinstance(node, Mapping) else None
-    kind = "" if found.type is None else _read_type(found.type, at or node, problems)
+    kind = "" if found.type is None else _read_type(found.type, child(node, "type") or node, problems)
     bounds = {
         name: _read_bound(value, name, kind, problems)
         for name, value in (("minimum", found.minimum), ("maximum", found.maximum))

@@ -187,9 +187,8 @@ class Walk:
             applied = self._closure(waiting.popleft())
             place = next(iter(applied), "")
             if applied.total() > MAX_APPLIED:
-                raise SchemaRefused(
-                    f"more than {MAX_APPLIED:,} subschemas can apply to one value (max_schema_applied)", place
-                )
+                message = f"more than {MAX_APPLIED:,} subschemas can apply to one value (max_schema_applied)"
+                raise SchemaRefused(message, place)
             labels = list(self._labels(applied))
             followed += len(applied) * len(labels)
             if followed > MAX_FOLLOWED:
@@ -197,8 +196,7 @@ class Walk:
                 raise SchemaRefused(message, place)
             for label in labels:
                 part = self._parts(applied, label, is_sure=False)
-                key = frozenset(part.items())
-                if part and key not in seen:
+                if part and (key := frozenset(part.items())) not in seen:
                     seen.add(key)
                     waiting.append(part)
 

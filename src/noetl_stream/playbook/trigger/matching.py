@@ -380,8 +380,7 @@ def circle_of(
     Args:
         emitted: The names of the events that a trigger's executions can emit, by its path.
     """
-    ways = [[path]]
-    seen = {path}
+    ways, seen = [[path]], {path}
     while ways:
         way = ways.pop(0)
         for found in _triggers_after(triggers[way[-1]].playbook, triggers, emitted.get(way[-1], ())):

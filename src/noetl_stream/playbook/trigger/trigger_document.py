@@ -88,9 +88,8 @@ def read_stream(node: Node | None, problems: Problems) -> StreamFilter | None:
     subject = read.subject or ">"
     if not is_subject_pattern(subject):
         hint = "write tokens with dots between; * stands for one token, > for all that follow: orders.*.paid, orders.>"
-        problems.error(
-            "invalid_value", f"`subject`: `{subject}` is not a subject pattern", node.values["subject"], hint
-        )
+        message = f"`subject`: `{subject}` is not a subject pattern"
+        problems.error("invalid_value", message, node.values["subject"], hint)
     return StreamFilter(
         stream=name,
         subject=subject,

@@ -139,10 +139,8 @@ class Draft(msgspec.Struct):
         if name in to:
             self.decide(source, key, f"`{name}` is there already: keep one of the two values")
             return
-        line = line_of(source, key)
-        remark = self.comments.take(source, key)
-        value = source.pop(key)
-        to[name] = value
+        line, remark = line_of(source, key), self.comments.take(source, key)
+        to[name] = source.pop(key)
         _place(to, name, line)
         moved = self.comments.remark_at(to, name)
         moved.before, moved.end = [*moved.before, *remark.before], remark.end or moved.end

@@ -52,8 +52,7 @@ def as_expression(text: str, names: Mapping[str, tuple[str, ...]], step: str) ->
         names: The bare names that are visible, with their paths.
         step: The step whose template it is.
     """
-    found = _COMPREHENSION.search(text)
-    if found is not None:
+    if (found := _COMPREHENSION.search(text)) is not None:
         _, key, rows, tested, operator, value = found.groups()
         chosen = f" | selectattr('{tested}', '{_TESTS[operator]}', {value})" if tested else ""
         mapped = f" | map(attribute='{key}')" if key else ""
@@ -63,10 +62,8 @@ def as_expression(text: str, names: Mapping[str, tuple[str, ...]], step: str) ->
     text = _ARROW.sub(_attribute_of, text)
     text = _CALL.sub(lambda found: f"{found[2]} | {_CALLS[found[1]]}", text)
     others = [name for name, path in names.items() if path == ("steps", name) and name != step]
-    parts = [
-        part if index % 2 else _outside_quotes(part, names, others) for index, part in enumerate(_QUOTED.split(text))
-    ]
-    whole = "".join(parts)
+    parts = enumerate(_QUOTED.split(text))
+    whole = "".join(part if index % 2 else _outside_quotes(part, names, others) for index, part in parts)
     if (ternary := _TERNARY.match(whole)) is not None:
         condition, one, other = (part.strip() for part in ternary.groups())
         whole = f"{one} if {condition} else {other}"

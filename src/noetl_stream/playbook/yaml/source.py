@@ -378,13 +378,11 @@ class _Reader:
         word: str = event.value
         is_plain = not event.style
         tag = event.tag
-        if tag == "!" or (tag is None and not is_plain):
-            return word
         name = _STANDARD_TAGS.get(str(tag)) if tag is not None else None
+        if tag == "!" or name == "str" or (tag is None and not is_plain):
+            return word
         if tag is not None and name is None:
             self._refuse_tag(tag, spot)
-            return word
-        if name == "str":
             return word
         try:
             value = _resolve_scalar(word)

@@ -182,10 +182,8 @@ def registered_entry(wanted: CatalogEntry, existing: Sequence[CatalogEntry], del
     if same is None:
         return replace(wanted, revision=max(latest.revision if latest else 0, deleted) + 1)
     if same.digest != wanted.digest:
-        raise VersionTaken(
-            f"{wanted.path}@{wanted.version} is registered with a different text ({same.digest[:12]})",
-            hint="a version never changes: give the new text another metadata.version",
-        )
+        message = f"{wanted.path}@{wanted.version} is registered with a different text ({same.digest[:12]})"
+        raise VersionTaken(message, hint="a version never changes: give the new text another metadata.version")
     return same
 
 
@@ -205,10 +203,8 @@ def entry_named(version: str, entries: Sequence[CatalogEntry]) -> CatalogEntry |
     found = [entry for entry in entries if version == entry.version or revision == entry.revision]
     if len(found) > 1:
         spellings = list_names(f"{entry.path}@#{entry.revision}" for entry in found)
-        raise VersionAmbiguous(
-            f"{found[0].path}@{version} is both a version and, of a different text, a revision",
-            hint=f"name the revision: {spellings}",
-        )
+        message = f"{found[0].path}@{version} is both a version and, of a different text, a revision"
+        raise VersionAmbiguous(message, hint=f"name the revision: {spellings}")
     return found[0] if found else None
 
 

@@ -247,9 +247,9 @@ class AuditedCall(msgspec.Struct, frozen=True, gc=False):
     method: str
     operation: str
     target: str
-    correlation_id: str
-    remote: str
-    idempotency_key: str
+    correlation_id: str = ""
+    remote: str = ""
+    idempotency_key: str = ""
 
 
 class AuditedAnswer(msgspec.Struct, frozen=True, gc=False):

@@ -234,7 +234,6 @@ def _audited_call(question: SecretQuestion | HideQuestion, pool: str, at_ms: int
         target=audit_text(question.name),
         correlation_id=audit_text(f"{command.execution_id}/{command.command_id}"),
         remote=audit_text(question.worker),
-        idempotency_key="",
     )
 
 

@@ -188,7 +188,7 @@ class RequestResponder:
 
     async def open(self) -> None:
         """Subscribes to the subjects of requests and questions."""
-        bus = self._ports.bus
+        bus, begun = self._ports.bus, self._begun.in_background
         answers: dict[str, Answer] = {
             subjects.PING: self._ping,
             f"{subjects.ASK_REQUEST}.*.*": self._request,
@@ -198,15 +198,9 @@ class RequestResponder:
             subjects.ASK_WEBHOOK: self._webhooks.answer,
         }
         listening = [
-            bus.listen(subjects.ASK_MEMORY, self._begun.in_background(answer_handler(bus, self._memory))),
-            *(
-                bus.listen(subject, self._begun.in_background(answer_handler(bus, answer)), GROUP)
-                for subject, answer in answers.items()
-            ),
-            *(
-                bus.listen(subject, self._begun.in_background(handler))
-                for subject, handler in self._questions.handlers().items()
-            ),
+            bus.listen(subjects.ASK_MEMORY, begun(answer_handler(bus, self._memory))),
+            *(bus.listen(subject, begun(answer_handler(bus, answer)), GROUP) for subject, answer in answers.items()),
+            *(bus.listen(subject, begun(handler)) for subject, handler in self._questions.handlers().items()),
         ]
         self._subscriptions += await asyncio.gather(*listening)
 

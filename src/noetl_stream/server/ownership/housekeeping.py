@@ -168,9 +168,8 @@ class PartitionAssignment:
             try:
                 await restore()
                 self._leases.is_restoring = False
-                log.info(
-                    "the stores answer: partitions are read again", extra={"partitions": len(self._parts.ownership)}
-                )
+                held = {"partitions": len(self._parts.ownership)}
+                log.info("the stores answer: partitions are read again", extra=held)
                 return
             except NewerFormat as error:
                 self.leave(error)

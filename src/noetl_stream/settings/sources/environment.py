@@ -383,9 +383,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         settings = cls(**{field: one.read(one.name, given) for field, one in cls.variables().items()})
         tool_settings.check_renamed(given)
         if settings.postgres_read_dsn is not None and settings.postgres_dsn is None:
-            raise UsageError(
-                f"{servers.READ_VARIABLE} is set, but {servers.POSTGRES_VARIABLE} is not", hint="set both, or neither"
-            )
+            hint = "set both, or neither"
+            raise UsageError(f"{servers.READ_VARIABLE} is set, but {servers.POSTGRES_VARIABLE} is not", hint=hint)
         if settings.postgres_dsn is not None and settings.nats_url is None:
             hint = "set both for your own servers, or neither"
             raise UsageError(f"{servers.POSTGRES_VARIABLE} is set, but {NATS_URL_VARIABLE} is not", hint=hint)
@@ -428,9 +427,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 servers need no home.
         """
         if self.home_folder is None:
-            raise UsageError(
-                "neither NOETL_HOME nor HOME is set", hint="set NOETL_HOME to a folder for the embedded stack"
-            )
+            hint = "set NOETL_HOME to a folder for the embedded stack"
+            raise UsageError("neither NOETL_HOME nor HOME is set", hint=hint)
         return self.home_folder
 
     @property

@@ -251,9 +251,8 @@ def _head(context: Context, value: Any, rows: int) -> list[Any]:
     table, meter = read_reference(value), meter_of(context)
     meter.work(HEAD_ROWS)
     if table is None or table.rows is None:
-        raise EvaluationFailure(
-            f"`head` takes a table by reference, not {kind_of(value)}", hint="write [:10] of a list"
-        )
+        hint = "write [:10] of a list"
+        raise EvaluationFailure(f"`head` takes a table by reference, not {kind_of(value)}", hint=hint)
     if error := head_error(rows):
         raise EvaluationFailure(error, hint=MORE_ROWS)
     if table.first:

@@ -231,9 +231,8 @@ def _join(meter: Meter, separator: str, elements: Any) -> str:
     texts = list(elements)
     for position, element in enumerate(texts):
         if not isinstance(element, str):
-            raise EvaluationFailure(
-                f"`join` takes texts, but element {position} is {kind_of(element)}", hint="use the filter `join`"
-            )
+            hint = "use the filter `join`"
+            raise EvaluationFailure(f"`join` takes texts, but element {position} is {kind_of(element)}", hint=hint)
     meter.write(sum(map(len, texts)) + len(separator) * len(texts))
     return separator.join(texts)
 

@@ -80,7 +80,7 @@ Written = Literal["parquet", "csv", "json", "ndjson", "copy"]
 """The format of rows in a file; ``copy``: text for Postgres' ``COPY``."""
 
 
-class DuckdbJob(msgspec.Struct, frozen=True):
+class DuckdbJob(msgspec.Struct, frozen=True, kw_only=True):
     """The work of a DuckDB process for one task.
 
     Attributes:
@@ -95,14 +95,14 @@ class DuckdbJob(msgspec.Struct, frozen=True):
         max_file_bytes: The most bytes of a file that the process writes; 0: no bound.
     """
 
-    database: str | None
+    database: str | None = None
     config: dict[str, str]
-    folders: list[str]
-    attached: list[CopiedDatabase]
-    tables: list[NewTable]
+    folders: list[str] = []
+    attached: list[CopiedDatabase] = []
+    tables: list[NewTable] = []
     texts: list[str]
-    params: bytes
-    idempotency_key: str
+    params: bytes = b"null"
+    idempotency_key: str = ""
     max_rows: int
     max_result_bytes: int
     memory_bytes: int

@@ -26,9 +26,8 @@ def rows_of(name: str, table: Table) -> tuple[list[str], list[dict[str, Any]]]:
     if isinstance(table, dict):
         rows, columns = table.get("rows"), table.get("columns")
         if not isinstance(rows, list) or not isinstance(columns, list) or not columns:
-            raise invalid_input(
-                f"tables.{name}: must be a list of rows, or the result of a SQL task that returned rows"
-            )
+            message = f"tables.{name}: must be a list of rows, or the result of a SQL task that returned rows"
+            raise invalid_input(message)
     else:
         rows, columns = table, []
     seen = dict.fromkeys(str(column) for column in columns)

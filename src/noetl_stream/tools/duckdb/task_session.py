@@ -207,9 +207,8 @@ class DuckdbSession:
                 raise duckdb.ParserException
             described = connection.execute(f"describe {query}", values or None).fetchall()
         except duckdb.ParserException:
-            raise invalid_input(
-                f"{place}: with `into`, the last statement must be a query, and this is {command}"
-            ) from None
+            message = f"{place}: with `into`, the last statement must be a query, and this is {command}"
+            raise invalid_input(message) from None
         except duckdb.Error as error:
             raise _failure(error, place) from None
         columns = [(str(row[0]), connection.type(str(row[1]))) for row in described]

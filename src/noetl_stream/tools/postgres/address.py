@@ -102,8 +102,7 @@ def _of_mapping(auth: Auth, credential: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _address(found: dict[str, str], *, is_operators: bool) -> PostgresAddress:
-    refused = sorted(_REFUSED & set(found))
-    if refused:
+    if refused := sorted(_REFUSED & set(found)):
         raise _Unusable(f"{refused[0]} cannot be used here; give host, user and password themselves")
     files = tuple((name, found.pop(name)) for name in FILES if name in found)
     if files and not is_operators:

@@ -40,8 +40,7 @@ def bind_value(value: Any, type_name: str) -> Any:
         if [] in value:
             raise ValueError(f"{type_name} cannot hold an empty list in a list; write $name::jsonb")
         return [bind_value(item, type_name if isinstance(item, list) else element) for item in value]
-    convert = _CONVERSIONS.get(type_name)
-    if convert is not None:
+    if (convert := _CONVERSIONS.get(type_name)) is not None:
         return convert(value)
     if not isinstance(value, str):
         raise ValueError(_mismatch(type_name, value))
@@ -123,9 +122,8 @@ def _moment(
         try:
             moment = parse(value)
         except (TypeError, ValueError):
-            raise ValueError(
-                f"{type_name} must be ISO text (2026-01-31T10:00:00Z); for other formats, {hint}"
-            ) from None
+            message = f"{type_name} must be ISO text (2026-01-31T10:00:00Z); for other formats, {hint}"
+            raise ValueError(message) from None
         if any(more.strip("0") for more in _FRACTION.findall(value)):
             raise ValueError(f"{type_name} has at most 6 decimal places; to have Postgres round it, {hint}")
         if zone == "required" and moment.tzinfo is None:

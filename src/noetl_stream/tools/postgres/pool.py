@@ -149,9 +149,8 @@ async def _acquire(pool: Pool, auth: Auth, timeout_s: float, domain: str) -> Con
             with beginning("open a connection"):
                 return await _acquire_for(domain, pool)
     except TimeoutError:
-        raise ToolFailure.of(
-            "timeout", f"cannot connect to the database within {timeout_s:g} s", retryable=True
-        ) from None
+        message = f"cannot connect to the database within {timeout_s:g} s"
+        raise ToolFailure.of("timeout", message, retryable=True) from None
     except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
         raise bad_credential(auth, f"rejected by the database: {error}") from None
     except asyncpg.PostgresError as error:

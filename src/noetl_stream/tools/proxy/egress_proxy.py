@@ -127,9 +127,8 @@ class EgressProxy:
         except TimeoutError:
             raise ProxyRefusal(HTTPStatus.GATEWAY_TIMEOUT, f"{place} does not answer") from None
         except (OSError, ValueError) as error:
-            raise ProxyRefusal(
-                HTTPStatus.BAD_GATEWAY, f"{place}: {getattr(error, 'strerror', None) or error}"
-            ) from None
+            message = f"{place}: {getattr(error, 'strerror', None) or error}"
+            raise ProxyRefusal(HTTPStatus.BAD_GATEWAY, message) from None
         return _Way(server, request.head if further is None else request.for_proxy(_authorization(further)))
 
     async def _further_for(self, request: ProxyRequest) -> SplitResult | None:

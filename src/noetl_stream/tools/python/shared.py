@@ -162,13 +162,10 @@ class SharedProcess:
         exit_code, of_process = await child.last_exit()
         runs, self._runs = self._runs, {}
         self.has_failed = bool(runs)
-        lacked_memory, others = child.process.lacked_memory(), len(runs) - 1
+        lacked, others = child.process.lacked_memory(), len(runs) - 1
         for run in runs.values():
-            run.answer.set_result(
-                ChildDied(
-                    exit_code, run.text, of_process, others=others, reason=self._reason, lacked_memory=lacked_memory
-                )
-            )
+            died = ChildDied(exit_code, run.text, of_process, others=others, reason=self._reason, lacked_memory=lacked)
+            run.answer.set_result(died)
 
     async def _frame(self, reader: asyncio.StreamReader) -> bytes:
         size = int.from_bytes(await reader.readexactly(HEADER_BYTES), "big")

@@ -494,15 +494,10 @@ _encoder: Final = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def _crash_failure(died: ChildDied, call: ToolCall, memory_bytes: int) -> ToolFailure:
-    how = f"exit code {died.exit_code}"
-    if died.exit_code < 0:
-        how = f"signal {_signal_name(-died.exit_code)}"
+    how = f"exit code {died.exit_code}" if died.exit_code >= 0 else f"signal {_signal_name(-died.exit_code)}"
     place = _place(call)
-    message = f"the process that ran {place} died ({how})"
-    if died.others:
-        message = (
-            f"the process that ran {place} died ({how}), and with it {died.others} more that share it (python_shared)"
-        )
+    with_it = f", and with it {died.others} more that share it (python_shared)" if died.others else ""
+    message = f"the process that ran {place} died ({how}){with_it}"
     if died.reason:
         message += f": {died.reason}"
     # The traceback that faulthandler wrote, innermost line first.

@@ -144,12 +144,9 @@ async def _config(connection: NatsConnection, name: str, ack_wait_s: float) -> M
 
 
 async def _make(connection: NatsConnection, name: str, subjects: Sequence[str], config: Mapping[str, Any]) -> None:
-    request = f"CONSUMER.CREATE.{COMMANDS}.{name}"
-    if len(subjects) == 1:
-        chosen: Mapping[str, Any] = {"filter_subject": subjects[0]}
-        request += f".{subjects[0]}"
-    else:
-        chosen = {"filter_subjects": subjects}
+    only = subjects[0] if len(subjects) == 1 else ""
+    request = f"CONSUMER.CREATE.{COMMANDS}.{name}" + (f".{only}" if only else "")
+    chosen: Mapping[str, Any] = {"filter_subject": only} if only else {"filter_subjects": subjects}
 
     async def make(**more: Any) -> None:
         wanted = {**config, **chosen, **more}

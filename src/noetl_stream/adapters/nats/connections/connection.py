@@ -342,8 +342,7 @@ class NatsConnection:
         with self.refusals.until_refused("publish", subject) as refused:
             answering = asyncio.ensure_future(self.client.request(subject, body, timeout=timeout_s))
             try:
-                either: list[asyncio.Future[Any]] = [answering, refused]
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((answering, refused), return_when=asyncio.FIRST_COMPLETED)
                 if refused.done():
                     raise self.refusals.error("publish", subject)
                 return answering.result()

@@ -160,8 +160,7 @@ def print_ended(
         say(f"{discarded} token{'' if discarded == 1 else 's'} discarded at the end", err=True)
     left = [one for one in found.warnings or () if one.kind not in WITH_STATUS and one not in warned]
     _print_warnings(left, err=True)
-    error = found.error
-    if error is not None and not has_said_error:
+    if (error := found.error) is not None and not has_said_error:
         target = f" in task {error.task}" if error.task else ""
         say(f"{error.kind}{target}: {error.message}", err=True)
     runs = sum(step.runs for step in found.steps or ())

@@ -72,9 +72,8 @@ class Notices(msgspec.Struct):
         if isinstance(fact, facts.TokenEnqueued):
             self._steps[fact.token.token_id] = fact.token.step
         elif isinstance(fact, facts.TokenDiscarded) and len(self.discarded) < NOTICES_SHOWN:
-            self.discarded.append(
-                executions.DiscardedTokenDocument(fact.token_id, self._steps[fact.token_id], fact.reason)
-            )
+            step = self._steps[fact.token_id]
+            self.discarded.append(executions.DiscardedTokenDocument(fact.token_id, step, fact.reason))
         elif isinstance(fact, facts.SlotGranted) and fact.warning:
             self.warn([executions.WarningDocument("limit_replaced", fact.warning, None)])
         elif isinstance(fact, facts.QuotaExceeded):

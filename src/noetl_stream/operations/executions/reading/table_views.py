@@ -279,14 +279,8 @@ class _View:
         if not query:
             return []
         job = DuckdbJob(
-            database=None,
             config=_CONFIG,
-            folders=[],
-            attached=[],
-            tables=[],
             texts=[query],
-            params=b"null",
-            idempotency_key="",
             max_rows=_MAX_GROUPS,
             max_result_bytes=_MAX_RESULT_BYTES,
             memory_bytes=_MEMORY_BYTES + _BESIDE_BYTES,
@@ -407,9 +401,7 @@ _GROUPS: Final = (
 def _known_query(columns: Sequence[_Column]) -> str:
     """Returns the query of the footer's statistics for columns that are not nested."""
     found = []
-    for column in columns:
-        if column.is_nested:
-            continue
+    for column in (one for one in columns if not one.is_nested):
         name = "'" + column.name.replace("'", "''") + "'"
         low, high = (
             (f"min(try_cast(stats_min_value as {column.type}))", f"max(try_cast(stats_max_value as {column.type}))")

@@ -216,9 +216,8 @@ class _Lowering(msgspec.Struct):
                     message = f"the entry of line {entry.line} acts as well as the one before with its condition"
                     self.draft.decide(self.step, "step", f"{message}: write both in one rule")
         if len(rules) > 1:
-            self.draft.note_assumption(
-                (self.step, "step"), "the first rule that matches decides; `case` ran each that matched"
-            )
+            said = "the first rule that matches decides; `case` ran each that matched"
+            self.draft.note_assumption((self.step, "step"), said)
         if not rules:
             return
         own = rules_of(task, line)
@@ -407,9 +406,8 @@ class _Lowering(msgspec.Struct):
         if "loop" in self.step and entry.phase == "call":
             kept = [part for part in conditions if not {path[0] for path in paths_in(template(part))} & OF_A_CALL]
             if len(kept) < len(conditions):
-                self.draft.note_assumption(
-                    (self.step, "step"), "the arc is taken when the loop is done, not at one of its calls"
-                )
+                said = "the arc is taken when the loop is done, not at one of its calls"
+                self.draft.note_assumption((self.step, "step"), said)
             conditions = kept
         guards = [rewrite_for_arc(part, kind, result) for part in conditions]
         if any(result in guard for guard in guards):

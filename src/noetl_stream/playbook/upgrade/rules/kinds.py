@@ -349,12 +349,8 @@ def duckdb_auth(draft: Draft, task: CommentedMap) -> None:
             left.append(f"{alias or 'auth'} ({_names_in(one) or 'its values'})")
     draft.remove(task, key, heir=(task, "kind"), note="`auth` of kind `duckdb`")
     if left:
-        draft.decide(
-            task,
-            "kind",
-            f"duckdb has no `auth`: {', '.join(left)}. Read tables of Postgres by attach, objects of a bucket by "
-            "kind `http` into `tables`",
-        )
+        instead = "Read tables of Postgres by attach, objects of a bucket by kind `http` into `tables`"
+        draft.decide(task, "kind", f"duckdb has no `auth`: {', '.join(left)}. {instead}")
 
 
 def duckdb_reach(draft: Draft) -> None:
@@ -379,9 +375,8 @@ def duckdb_tables(draft: Draft) -> None:
         read = {name.lower() for name in _READ.findall(statement)} - own - set(mapping_at(task, "tables") or ())
         for name in sorted(read & made.keys()):
             use = f'select its rows there, and write tables: {{ {name}: "{{{{ {made[name]}.rows }}}}" }}'
-            draft.decide(
-                task, "kind", f"`{name}` is a table of `{made[name]}`, and each duckdb task has its own database: {use}"
-            )
+            said = f"`{name}` is a table of `{made[name]}`, and each duckdb task has its own database: {use}"
+            draft.decide(task, "kind", said)
         if step is not None:
             made |= dict.fromkeys(own, str(step.get("step")))
 

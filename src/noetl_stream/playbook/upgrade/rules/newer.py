@@ -73,9 +73,8 @@ def dotted_sets(draft: Draft) -> None:
             for key in [key for key in values if isinstance(key, str) and "." in key]:
                 scope, _, name = key.partition(".")
                 if scope not in _SCOPES or (writer != "set" and writer != f"set_{_SCOPES[scope]}") or "." in name:
-                    draft.decide(
-                        values, key, f"`{key}` is not a key that can be set: write set_ctx, set_iter or set_vars"
-                    )
+                    said = f"`{key}` is not a key that can be set: write set_ctx, set_iter or set_vars"
+                    draft.decide(values, key, said)
                     continue
                 draft.note_change((values, key), f"`{key}` is the key `{name}` of `set_{_SCOPES[scope]}`")
                 if writer == "set":
@@ -229,9 +228,8 @@ def no_match(draft: Draft, step: CommentedMap) -> None:
             _lead_to_failure(draft, step)
         draft.remove_empty(step["next"], "spec")
     else:
-        draft.decide(
-            spec, "on_no_match", f"`{word}` where no arc fires: write a last arc without `when`, to a step for it"
-        )
+        said = f"`{word}` where no arc fires: write a last arc without `when`, to a step for it"
+        draft.decide(spec, "on_no_match", said)
 
 
 def _lead_to_failure(draft: Draft, step: CommentedMap) -> None:
@@ -424,9 +422,8 @@ def _accumulate(
         )
         draft.remove(holder[word], "accumulate", heir=(holder, word))
         return
-    draft.note_assumption(
-        (holder[word], "accumulate"), f"what is accumulated is `ctx.{key}`; the result itself is the last one"
-    )
+    said = f"what is accumulated is `ctx.{key}`; the result itself is the last one"
+    draft.note_assumption((holder[word], "accumulate"), said)
     draft.remove(holder[word], "accumulate", heir=(holder, word), note=f"`accumulate` is `set_ctx: {{ {key}: … }}`")
     write_after(draft, task, "set_ctx", to_ruamel({key: template(values[strategy])}, line), line)
 
@@ -459,9 +456,8 @@ def state_from_outside(draft: Draft) -> None:
             for key in sorted(map(str, read)):
                 if not re.search(rf"ctx\.{re.escape(key)}\b\s*(?:\|\s*default|is\s+(?:not\s+)?defined)", when):
                     message = f"nothing here sets `ctx.{key}`: if somebody else does, let the branch wait for it"
-                    draft.note_assumption(
-                        (arc, "when"), f"{message}, with next: {{ spec: {{ wait: {{ timeout_s: 86400 }} }} }}"
-                    )
+                    said = f"{message}, with next: {{ spec: {{ wait: {{ timeout_s: 86400 }} }} }}"
+                    draft.note_assumption((arc, "when"), said)
 
 
 def absent_names(draft: Draft) -> None:

@@ -165,9 +165,8 @@ def _multiplier(draft: Draft, then: CommentedMap) -> None:
     factor = then["backoff_multiplier"]
     if "backoff" not in then:
         if factor not in (1, 2):
-            draft.note_assumption(
-                (then, "backoff_multiplier"), f"delays double: `exponential` for a factor of {factor}"
-            )
+            said = f"delays double: `exponential` for a factor of {factor}"
+            draft.note_assumption((then, "backoff_multiplier"), said)
         draft.note_change((then, "backoff_multiplier"), "`backoff_multiplier` is `backoff`")
         draft.rename(then, "backoff_multiplier", "backoff", "fixed" if factor == 1 else "exponential")
     else:

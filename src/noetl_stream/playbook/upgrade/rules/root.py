@@ -129,9 +129,7 @@ def given_inputs(draft: Draft) -> None:
         given.update({str(name): None for name in found if name not in known})
         return code
 
-    inputs = dict(task or {})
-    for key in [key for key in inputs if key in ("name", "spec") or "{%" in str(inputs[key])]:
-        del inputs[key]
+    inputs = {key: it for key, it in (task or {}).items() if key not in ("name", "spec") and "{%" not in str(it)}
     each_expression(CommentedMap(inputs), read)
     if given and "workload" not in draft.root:
         draft.root.insert(list(draft.root).index("workflow"), "workload", to_ruamel({}))

@@ -199,19 +199,16 @@ def _loop_level(draft: Draft, loop: CommentedMap) -> None:
     draft.rename_older(mapping_at(loop, "spec"), _LOOP_BOUNDS, "`{}` of a loop is `{}`")
     for key in [key for key in ("mode", "max_in_flight", "exec", "policy") if key in loop]:
         draft.nest(loop, key, "spec", note=f"`{key}` of a loop stands under `spec`")
-    spec = loop.get("spec")
-    if isinstance(spec, CommentedMap):
+    if isinstance(spec := loop.get("spec"), CommentedMap):
         if "failure" in spec:
             draft.nest(spec, "failure", "policy", note="`failure` of a loop stands under `spec.policy`")
-        policy = mapping_at(spec, "policy")
-        if policy is not None and value_at(policy, "results", "preserve_order") is True and len(policy["results"]) == 1:
-            draft.remove(policy, "results", heir=(loop, "spec"), note="the results of a loop are in its items' order")
+        if value_at(spec, "policy", "results", "preserve_order") is True and len(spec["policy"]["results"]) == 1:
+            said = "the results of a loop are in its items' order"
+            draft.remove(spec["policy"], "results", heir=(loop, "spec"), note=said)
             draft.remove_empty(spec, "policy")
-        mode = _LOOP_MODES.get(str(spec.get("mode")))
-        if mode is not None:
+        if (mode := _LOOP_MODES.get(str(spec.get("mode")))) is not None:
             draft.replace(spec, "mode", mode, note=f"`{spec['mode']}` is `{mode}`")
-    items = loop.get("in")
-    if isinstance(items, str) and items.strip().replace(".", "").isidentifier():
+    if isinstance(items := loop.get("in"), str) and items.strip().replace(".", "").isidentifier():
         draft.replace(loop, "in", template(items.strip()), note="`in` is an expression")
 
 

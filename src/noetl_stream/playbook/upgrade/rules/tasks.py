@@ -246,9 +246,8 @@ def stored_results(draft: Draft) -> None:
         for arc in arcs_of(step):
             changes += draft.rewrite(arc, _stored_rewrite(draft, set(), name))
     if changes:
-        draft.note_change(
-            (draft.root, "workflow"), "results of steps that store are read of their task before: `.results`"
-        )
+        said = "results of steps that store are read of their task before: `.results`"
+        draft.note_change((draft.root, "workflow"), said)
 
 
 def _stored_rewrite(draft: Draft, own: AbstractSet[str] = frozenset(), step: str = "") -> Rewrite:

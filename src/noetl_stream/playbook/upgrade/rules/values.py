@@ -47,11 +47,10 @@ def root_vars(draft: Draft) -> None:
             else:
                 draft.move(values, key, workload)
         draft.remove(root, "vars")
-    names = frozenset(values) | frozenset(workload)
     set_later = {key for step in draft.steps() for key in step.get("vars") or ()}
-    for step in draft.steps():
-        draft.rewrite(step, lambda path: _var(path, names - set_later, "workload"))
-    draft.rewrite(root.get("executor"), lambda path: _var(path, names - set_later, "workload"))
+    names = frozenset({*values, *workload} - set_later)
+    for part in (*draft.steps(), root.get("executor")):
+        draft.rewrite(part, lambda path: _var(path, names, "workload"))
 
 
 def step_vars(draft: Draft) -> None:

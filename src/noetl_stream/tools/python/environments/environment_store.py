@@ -358,9 +358,8 @@ def lock_of(wanted: Requirements, packages: str) -> bytes:
         if packages:
             return Path(packages).parent.joinpath(wanted.lock_name).read_bytes()
     hint = "`noetl-stream deploy` and `run FILE` lock what tasks require"
-    raise ToolFailure.of(
-        "environment", f"the playbook has no lock of {', '.join(wanted.requires) or 'its Python'}: {hint}"
-    )
+    message = f"the playbook has no lock of {', '.join(wanted.requires) or 'its Python'}: {hint}"
+    raise ToolFailure.of("environment", message)
 
 
 @contextlib.contextmanager

@@ -180,9 +180,8 @@ def _block(lines: Sequence[str], line: int) -> list[str]:
             return [*lines[:place]]
         if not one.startswith("#") or one[1:2] not in ("", " "):
             break
-    raise RequirementRefused(
-        f"the block at the top has no end: a line `{_END}`, after lines that begin with `# `", line
-    )
+    message = f"the block at the top has no end: a line `{_END}`, after lines that begin with `# `"
+    raise RequirementRefused(message, line)
 
 
 def _line_of(text: str, lines: Sequence[str], begin: int) -> int:
