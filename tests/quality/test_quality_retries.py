@@ -54,6 +54,7 @@ TIMERS: Final = {
     "adapters/nats/event_log.py open": "looks at its own state",
     "adapters/nats/outbox.py _look": "looks for overdue messages, each with a backoff of its own",
     "adapters/nats/outbox.py put": "looks for overdue messages, each with a backoff of its own",
+    "adapters/postgres/connections/hosts.py connecting": "looks whether Postgres answers, once for each",
     "adapters/postgres/connections/hosts.py watching": "looks for a lost statement, once for each",
     "gateway/http/connections.py _start_reader_clock": "looks at what a client has read",
     "gateway/gateway.py drain": "stops when callers have gone elsewhere",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,11 @@ from noetl_stream.adapters.postgres.connections.database import Database, open_c
 from noetl_stream.adapters.postgres.connections.hosts import Connection, OverdueStatements, by_host
 from noetl_stream.adapters.postgres.connections.own_connections import OwnConnection
 from noetl_stream.adapters.postgres.schema.migrate import migrate
+from noetl_stream.adapters.postgres.statements import compile_statement
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import Unreachable, UsageError
 from noetl_stream.ports.operations.executions import ExecutionFilter
+from noetl_stream.ports.stores.idempotency import CHARGED, ChargedQueries
 from noetl_stream.ports.stores.store import ExecutionRow
 from noetl_stream.sealing.keys import new_key
 from noetl_stream.settings.sources.environment import Settings
@@ -25,8 +28,9 @@ from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.stores import connected_when_used
 from noetl_testkit.conformance.store_rows import committed, execution_row, following
-from noetl_testkit.waiting import until_it_is
+from noetl_testkit.waiting import TIMEOUT_S, until_it_is
 from postgres_pair import PostgresPair, postgres_pair, sql
+from slow_line import SlowLine
 
 pytestmark = pytest.mark.xdist_group("own_stacks")
 
@@ -168,6 +172,41 @@ async def test_executions_are_read_from_the_replica_unless_it_does_not_know_them
     sql(pair.standby, "select pg_wal_replay_resume()")
     await standby.close()
     await store.close()
+
+
+WRITE = compile_statement("insert into kept values (:number::int)")
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("is_connected", [True, False])
+async def test_a_gateway_does_not_wait_for_a_postgres_that_is_silent(pair: PostgresPair, is_connected: bool) -> None:
+    sql(pair.primary, "create table if not exists kept (one int)")
+    line = SlowLine(pair.primary.port, 0.0)
+    await line.open()
+    dsn = pair.primary.dsn().replace(pair.primary.host, f"127.0.0.1:{line.port}")
+    database = await Database.open(dsn, "test", patience_s=1.0)
+    if not is_connected:
+        line.cut()
+    token = CHARGED.set(ChargedQueries(asyncio.Semaphore(2), 3600.0))
+    line.hold()
+    asked = [database.fetch("now_ms") for _ in range(30)]
+    asked += [database.fetch_statement(WRITE, {"number": number}) for number in range(30)]
+    async with asyncio.timeout(TIMEOUT_S):
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(one) for one in answers] == [Unreachable] * 60, answers
+        with pytest.raises(Unreachable, match="no answer in time"):
+            await database.fetch("now_ms")
+    CHARGED.reset(token)
+    line.release()
+
+    async def is_back() -> bool:
+        with suppress(Unreachable):
+            return bool(await database.fetch("now_ms"))
+        return False
+
+    await until_it_is(True, is_back)
+    await database.close()
+    await line.close()
 
 
 @pytest.mark.usefixtures("quick")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from functools import cache, partial, wraps
 from types import NoneType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -19,7 +20,13 @@ from noetl_stream.adapters.postgres.connections.failures import (
     translating,
     was_answered,
 )
-from noetl_stream.adapters.postgres.connections.hosts import Connection, OverdueStatements, connect, host_names
+from noetl_stream.adapters.postgres.connections.hosts import (
+    SILENT_S,
+    Connection,
+    OverdueStatements,
+    connect,
+    host_names,
+)
 from noetl_stream.adapters.postgres.statements import Statement, row_of, statement
 from noetl_stream.errors import NotReady, QueryTooLong, Unreachable, UsageError
 from noetl_stream.ports.stores.idempotency import charged_queries
@@ -140,7 +147,8 @@ class Database:
     ) -> None:
         self.address = shown_address(dsn)
         self.application_name = application_name
-        self.overdue = OverdueStatements(self.connect, self.address, pool.expire_connections)
+        silent_s = min(SILENT_S, patience_s) or math.inf
+        self.overdue = OverdueStatements(self.connect, self.address, pool.expire_connections, silent_s)
         self._dsn = dsn
         self._pool = pool
         self._patience_s = patience_s
@@ -153,7 +161,7 @@ class Database:
         Args:
             name: The application's name in ``pg_stat_activity``.
             patience_s: The time for which a statement waits for a Postgres that was there before, as while it fails
-                over.
+                over, not for one that is silent. 0: a statement fails at once, but one that is not answered waits.
         """
         application_name = f"noetl-stream {name}".encode()[:APPLICATION_NAME_BYTES].decode(errors="ignore")
         address = shown_address(dsn)
@@ -188,11 +196,16 @@ class Database:
         arguments, loop, charged = wanted.arguments(values), asyncio.get_running_loop(), charged_queries()
         longest_s = charged.longest_s if wanted.only_reads else None
         room = self._for_requests if charged.longest_s is not None else nullcontext()
-        until_s, waits = loop.time() + self._patience_s, pauses(CONNECT_AGAIN_S, MAX_CONNECT_AGAIN_S)
+        waits = pauses(CONNECT_AGAIN_S, MAX_CONNECT_AGAIN_S)
+        until_s = loop.time() + (0.0 if self.overdue.is_silent else self._patience_s)
         while True:
             sent = False
             try:
-                async with charged.turn, room, self._pool.acquire() as connection:
+                async with AsyncExitStack() as held:
+                    async with self.overdue.connecting():
+                        for turn in (charged.turn, room):
+                            await held.enter_async_context(turn)
+                        connection = await held.enter_async_context(self._pool.acquire())
                     sent = True
                     with charged.measured(), self.overdue.watching(connection):
                         return await connection.fetch(wanted.text, *arguments, timeout=longest_s)
@@ -201,7 +214,7 @@ class Database:
                     raise _too_long(longest_s) from None
                 found = translate_error(error, self.address)
                 may_be_done = sent and not is_to_repeat(error) and (was_answered(error) or not wanted.only_reads)
-                if may_be_done or loop.time() > until_s or not isinstance(found, Unreachable):
+                if may_be_done or loop.time() >= until_s or not isinstance(found, Unreachable):
                     raise found from error
             await asyncio.sleep(next(waits))
 

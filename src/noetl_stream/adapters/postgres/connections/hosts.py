@@ -2,15 +2,17 @@
 
 asyncpg tries one host after another within one timeout: a silent host, as on a dead machine, would keep it from the
 next. After a failover, packets to a host that is dead or cut off get no reply, and TCP would wait for many minutes;
-another connection therefore checks whether an overdue statement still runs.
+another connection therefore checks whether an overdue statement still runs. While none is answered, statements of a
+role that answers requests fail rather than wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
@@ -40,6 +42,9 @@ LOOK_AGAIN_S: Final = 0.5
 """The delay before a missing statement, or one whose check failed, is looked for again."""
 
 LOOK_TIMEOUT_S: Final = 5.0
+
+SILENT_S: Final = 8.0
+"""The time without an answer to any look after which Postgres counts as silent."""
 
 
 def host_names(dsn: str) -> list[str]:
@@ -93,52 +98,108 @@ async def _ask(host: str, after_s: float, given: dict[str, Any]) -> Connection:
 class OverdueStatements:
     """Ends connections whose statement no longer runs, so that the statement fails.
 
+    While Postgres is silent, whatever waits for a connection fails too, and what runs.
+
     Args:
         connect: Opens a connection to look for statements.
         expire: Prevents the reuse of all existing connections.
+        silent_s: The time without an answer after which Postgres counts as silent.
+
+    Attributes:
+        is_silent: Whether Postgres is silent.
     """
 
     def __init__(
-        self, connect: Callable[[], Awaitable[Connection]], address: str, expire: Callable[[], Awaitable[None]]
+        self,
+        connect: Callable[[], Awaitable[Connection]],
+        address: str,
+        expire: Callable[[], Awaitable[None]],
+        silent_s: float = math.inf,
     ) -> None:
         self._connect = connect
         self._expire = expire
         self._address = address
+        self._silent_s = silent_s
+        self.is_silent = False
         self._overdue: dict[Watched, bool] = {}
         """The connections to look for, and whether their statement was missing at the last look."""
+        self._waiting: dict[asyncio.Timeout, bool] = {}
+        """The waits for a connection, and whether they are overdue."""
         self._looking: asyncio.Task[None] | None = None
 
     @contextmanager
     def watching(self, connection: Watched) -> Iterator[None]:
-        """Terminates the connection if its statement is lost in this block."""
-        timer = asyncio.get_running_loop().call_later(OVERDUE_S, self._add, connection)
+        """Terminates the connection if its statement is lost in this block, or Postgres falls silent."""
+        timer = asyncio.get_running_loop().call_later(OVERDUE_S, self._add, connection, self._overdue, False)
         try:
             yield
         finally:
             timer.cancel()
             self._overdue.pop(connection, None)
 
+    @asynccontextmanager
+    async def connecting(self) -> AsyncIterator[None]:
+        """Must be around each wait for a connection.
+
+        Raises:
+            TimeoutError: Postgres is silent, or falls silent in this block.
+        """
+        if self.is_silent:
+            raise TimeoutError
+        async with asyncio.timeout(None) as waiting:
+            timer = asyncio.get_running_loop().call_later(OVERDUE_S, self._add, waiting, self._waiting, True)
+            self._waiting[waiting] = False
+            try:
+                yield
+            finally:
+                timer.cancel()
+                self._waiting.pop(waiting, None)
+
     async def close(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking])
 
-    def _add(self, connection: Watched) -> None:
-        self._overdue[connection] = False
+    def _add(self, late: Any, among: dict[Any, bool], mark: bool) -> None:
+        among[late] = mark
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look_until_answered())
 
     async def _look_until_answered(self) -> None:
-        waits = pauses(LOOK_AGAIN_S, OVERDUE_S)
-        while self._overdue:
+        loop = asyncio.get_running_loop()
+        waits, answered_s = pauses(LOOK_AGAIN_S, OVERDUE_S), loop.time()
+        while self._overdue or any(self._waiting.values()) or self.is_silent:
             try:
-                await self._look()
-                waits = pauses(LOOK_AGAIN_S, OVERDUE_S)
+                async with asyncio.timeout(self._silent_s):
+                    await self._look()
+                waits, answered_s = pauses(LOOK_AGAIN_S, OVERDUE_S), loop.time()
+                self._note_answer()
                 pause_s = LOOK_AGAIN_S if any(self._overdue.values()) else OVERDUE_S
             except (NoetlError, *DRIVER_ERRORS) as error:
                 log.debug("looking for overdue statements: %s", error)
                 pause_s = next(waits)
+                if _is_answer(error):
+                    answered_s = loop.time()
+                    self._note_answer()
+                elif loop.time() - answered_s >= self._silent_s:
+                    await self._give_up()
             await asyncio.sleep(pause_s)
+
+    def _note_answer(self) -> None:
+        if self.is_silent:
+            log.warning("Postgres at %s answers again", self._address)
+        self.is_silent = False
+
+    async def _give_up(self) -> None:
+        """Lets all that waits for Postgres fail."""
+        if not self.is_silent:
+            log.warning("Postgres at %s is silent: what waits for it fails", self._address)
+        self.is_silent = True
+        await self._expire()
+        while self._waiting:
+            self._waiting.popitem()[0].reschedule(0)
+        while self._overdue:
+            self._overdue.popitem()[0].terminate()
 
     async def _look(self) -> None:
         asking = await self._connect()
@@ -161,3 +222,8 @@ class OverdueStatements:
                 self._overdue.pop(connection)
                 await self._expire()
                 connection.terminate()
+
+
+def _is_answer(error: BaseException) -> bool:
+    """Returns whether Postgres itself has refused to be looked at, as when it has too many connections."""
+    return isinstance(error.__cause__ or error, asyncpg.PostgresError)
