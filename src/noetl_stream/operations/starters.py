@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar, cast
 from urllib.parse import quote
@@ -17,7 +18,14 @@ from noetl_stream.model.ids import derive, uuid7
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import WebhookQuestion
 from noetl_stream.operations.executions.prepare import PlaybookChecker
-from noetl_stream.operations.executions.submit import RequestRefused, Requests, Unanswered, ask_aggregate, patience
+from noetl_stream.operations.executions.submit import (
+    RequestRefused,
+    Requests,
+    Unanswered,
+    ask_aggregate,
+    patience,
+    reading_accepted,
+)
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.playbooks import entry_of
 from noetl_stream.ports.clock import Clock
@@ -130,11 +138,13 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
 
     async def pause(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> State:
         await self._ask(self.pauses(self._request_id(ids), path, by, reason))
-        return await self.get(path)
+        with self._reading_accepted(path):
+            return await self.get(path)
 
     async def resume(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> State:
         await self._ask(self.resumes(self._request_id(ids), path, by, reason))
-        return await self.get(path)
+        with self._reading_accepted(path):
+            return await self.get(path)
 
     async def history(self, path: str, limit: int, cursor: str | None, status: Any = None) -> EntryPage:
         row = await self._row(path)
@@ -159,6 +169,9 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
             return await ask_aggregate(self._requests, self._bus, self._clock, "starter", fact, waiting)
         except RequestRefused as refused:
             raise _ERRORS.get(refused.code, UsageError)(refused.message) from None
+
+    def _reading_accepted(self, path: str) -> AbstractContextManager[None]:
+        return reading_accepted(f"a change of {self.kind.lower()} {path}")
 
     async def _row(self, path: str) -> AggregateRow:
         id, noun = aggregates.aggregate_id("starter", path), self.kind.lower()
@@ -304,7 +317,8 @@ class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, O
 
     async def run_now(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> OccurrenceDocument:
         answer = await self._ask(aggregates.ScheduleTriggered(self._request_id(ids), path, by, reason))
-        found = await self._history_row(path, answer["number"])
+        with self._reading_accepted(path):
+            found = await self._history_row(path, answer["number"])
         if found.status == "started":
             await self._until_begun(str(found.execution_id), OCCURRENCE_BEGUN_S)
         return self.entry(found)
@@ -427,7 +441,8 @@ class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEv
             self._request_id(ids), path, by, reason, event=before.event or {}, resent=number
         )
         answer = await self._ask(fact)
-        return await self.event(path, answer["number"])
+        with self._reading_accepted(path):
+            return await self.event(path, answer["number"])
 
     async def deliver(self, path: str, delivery: WebhookDelivery, ids: RequestIds) -> DeliveredDocument:
         question = WebhookQuestion(path, delivery.method, dict(delivery.headers), delivery.query, delivery.body)

@@ -4,12 +4,14 @@ Slashes of a path are written ``%2F``, except after ``/hooks/``, where senders w
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Final
 from urllib.parse import quote
 
 from msgspec.structs import replace
 from pydantic import Field
 
+from noetl_stream.errors import NotFound
 from noetl_stream.gateway.http import inputs
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes, route_of, routes_of
 from noetl_stream.gateway.http.serving import waited
@@ -72,9 +74,10 @@ def location(execution_id: str) -> dict[str, str]:
 
 
 async def begun(call: Call[Any, Any], execution: ExecutionDocument, wait_s: float) -> Reply:
-    """A new execution: 200 if it has ended within the requested wait, else 202."""
+    """A new execution: 200 if it has ended within the requested wait, else 202, even if Postgres loses it meanwhile."""
     if wait_s:
-        execution = await waited(call.operations.executions, call.ending, execution.execution_id, wait_s)
+        with suppress(NotFound):
+            execution = await waited(call.operations.executions, call.ending, execution.execution_id, wait_s)
     status = 200 if wait_s and execution.status in ENDED else 202
     return Reply(execution, status, location(execution.execution_id))
 
@@ -238,7 +241,8 @@ async def deliver(call: Call[Delivering, bytes]) -> Reply:
     if execution_id is None:
         return Reply(found)
     if given.wait:
-        execution = await waited(call.operations.executions, call.ending, execution_id, given.wait)
-        found = replace(found, execution_status=execution.status)
-        status = 200 if execution.status in ENDED else 202
+        with suppress(NotFound):  # the event is recorded, and servers make good what Postgres has lost
+            execution = await waited(call.operations.executions, call.ending, execution_id, given.wait)
+            found = replace(found, execution_status=execution.status)
+            status = 200 if execution.status in ENDED else 202
     return Reply(found, status, location(execution_id))

@@ -168,7 +168,8 @@ class DirectExecutions:
             holder = await self._store.key_holder(checked.path, wanted.key)
         if holder is None:
             holder = await self._submit(request, source=None if stored else found.source)
-        document = await self._document(holder, with_waits=with_waits)
+        with submit.reading_accepted(f"execution {holder}"):
+            document = await self._document(holder, with_waits=with_waits)
         return document if holder == request.execution_id else replace(document, already=True)
 
     async def page(self, chosen: documents.ExecutionFilter, limit: int, cursor: str | None) -> documents.ExecutionPage:
@@ -346,7 +347,8 @@ class DirectExecutions:
         for row in await self._store.journal(request.execution_id, 0, FIRST_EVENTS):
             if isinstance(fact := codec.decode_fact(row.data), RerunRefused):
                 raise _ERRORS.get(fact.code, UsageError)(fact.reason)
-        return await self.get(request.execution_id)
+        with submit.reading_accepted(f"execution {request.execution_id}"):
+            return await self.get(request.execution_id)
 
     async def _ids_of_undoing(self, execution_id: str, ids: documents.RequestIds | None) -> documents.RequestIds:
         """The ids of the one execution that can undo another."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from noetl_stream.concurrency import closing, first_done
-from noetl_stream.errors import NoetlError, OutcomeUnknown, TooDeep, Unreachable, UsageError
+from noetl_stream.errors import NoetlError, NotFound, OutcomeUnknown, TooDeep, Unreachable, UsageError
 from noetl_stream.lru import LruCache
 from noetl_stream.model.aggregates import Family, RequestedFact, aggregate_id
 from noetl_stream.model.bounds import bounds_exceeded
@@ -61,6 +62,20 @@ def patience(clock: Clock, check: str) -> Unanswered:
             raise Unreachable(text, hint=hint)
 
     return wait_on
+
+
+@contextmanager
+def reading_accepted(what: str) -> Iterator[None]:
+    """Must be around reading what the fold has just accepted: it exists, even if Postgres does not show it.
+
+    Raises:
+        OutcomeUnknown: Postgres has lost it, or is restored from an older state; servers make it good from EVENTS.
+    """
+    try:
+        yield
+    except NotFound:
+        hint = "ask again in a moment: servers make good from EVENTS what Postgres has lost"
+        raise OutcomeUnknown(f"{what} was accepted, and Postgres does not show it yet", hint=hint) from None
 
 
 class RequestRefused(NoetlError):
