@@ -45,6 +45,12 @@ TURN_S: Final = 0.5
 SLOWED: Final = 0.1
 """The part of its time that a slowed store has."""
 MOST_AT_ONCE: Final = 400
+PATIENCE_S: Final = 60.0
+"""The time for an answer: a gateway takes less, whatever is away."""
+
+ANSWERS: Final = (202, 429, 503)
+"""The answers of a start: it was accepted, or it was not. What any other says is printed as an error."""
+
 COUNT: Final = "select count(*) from noetl.execution where finished_ms is not null"
 
 
@@ -146,7 +152,7 @@ class Load:
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
-        self.answers: Counter[int] = Counter()
+        self.answers: Counter[str] = Counter()
         self._asking: set[asyncio.Task[None]] = set()
 
     async def at(self, rate: float) -> None:
@@ -164,9 +170,11 @@ class Load:
         try:
             body = {"path": "bench/chain"}
             async with self._stack.session.post(f"{self._stack.url}/api/v1/executions", json=body) as answer:
-                self.answers[answer.status] += 1
-        except (aiohttp.ClientError, TimeoutError):
-            self.answers[0] += 1
+                self.answers[str(answer.status)] += 1
+                if answer.status not in ANSWERS:
+                    print(await answer.text(), file=sys.stderr)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            self.answers[f"none ({type(error).__name__})"] += 1
 
 
 @contextlib.asynccontextmanager
@@ -176,12 +184,13 @@ async def opened(home: Path) -> AsyncIterator[Stack]:
         with listen(0) as free:
             port = free.getsockname()[1]
         roles = (["server"], ["server"], ["worker"], ["worker"], ["gateway", "--port", str(port)])
-        timeout = aiohttp.ClientTimeout(total=30)
+        timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
         kept = Home(home)
         folders = {"nats": kept.nats / "store", "postgres": PostgresServer(kept).data}
         async with running(place, *roles):
             headers = await access_to(place)
-            async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
+            connector = aiohttp.TCPConnector(limit=MOST_AT_ONCE)
+            async with aiohttp.ClientSession(headers=headers, timeout=timeout, connector=connector) as session:
                 stack = Stack(place, session, f"http://127.0.0.1:{port}", folders)
                 await until(lambda: registered(stack))
                 yield stack
@@ -249,7 +258,7 @@ async def measure(stack: Stack, name: str, times: float, rate: float, spans: arg
     mean = sum(after) / len(after)
     loading.cancel()
     back_s = back_after_s(before, after)
-    answered = ", ".join(f"{count} x {status or 'none'}" for status, count in sorted(answers.items()))
+    answered = ", ".join(f"{count} x {answer}" for answer, count in sorted(answers.items()))
     print(
         f"| {name} | {times:g} x | {before:.0f} | {during:.1f} | {mean:.0f} | {back_s:.0f} | {answered} |",
         "  " + " ".join(f"{one:.0f}" for one in after),
