@@ -8,6 +8,7 @@ EFFORT ?= 50
 SEEDS ?= 100000
 SEED ?= 1
 FAULTS ?= 300
+PER_ROUND ?= 40
 CUTS ?= 200
 MINUTES ?= 30
 
@@ -38,7 +39,7 @@ hostile: $(READY)  ## Write a million hostile messages into running servers, at 
 	NOETL_TEST_EFFORT=$(EFFORT) $(BIN)/python -m pytest -n 0 -m "" -q tests/journeys/test_journey_hostile.py
 
 faults: $(READY)  ## Break a real stack FAULTS times by the storm of SEED, and check its books against a ledger of effects
-	PYTHONPATH=tests $(BIN)/python tests/faults/fault_storm.py --seed $(SEED) --faults $(FAULTS)
+	PYTHONPATH=tests $(BIN)/python tests/faults/fault_storm.py --seed $(SEED) --faults $(FAULTS) --per-round $(PER_ROUND)
 
 power: $(READY)  ## Cut the power of real stores CUTS times under load, where root can mount file systems in files
 	PYTHONPATH=tests $(BIN)/python tests/faults/fault_power.py --seed $(SEED) --cuts $(CUTS)
