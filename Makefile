@@ -92,7 +92,7 @@ lock: .venv/ready  ## Lock the newest versions that pyproject.toml allows
 	printf 'hatchling\nsetuptools\n' | $(LOCK) - --upgrade --constraints requirements-dev.lock \
 		--output-file deploy/requirements-build.lock
 
-pin-images:  ## Write the digests that registries have for the base images of a release; needs docker
+pin-images:  ## Write the digests that registries have now behind the tags of images; needs docker
 	python3 scripts/pin_images.py
 
 .venv/runtime: pyproject.toml clients/cli/pyproject.toml requirements.lock

@@ -1,4 +1,4 @@
-"""The third-party images of a release, each by its digest in the registry.
+"""The third-party images of the repository, each by its digest in the registry.
 
     python scripts/pin_images.py            asks the registries, with docker, and writes the digests behind the tags
     python scripts/pin_images.py --check    exits with 1 if an image has none, as the workflow of a release does
@@ -15,9 +15,16 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-FILES: Final = ("deploy/Dockerfile", "deploy/compose.yaml", ".github/workflows/release.yml")
+FILES: Final = (
+    "deploy/Dockerfile",
+    "deploy/compose.yaml",
+    ".devcontainer/devcontainer.json",
+    ".github/workflows/ci.yml",
+    ".github/workflows/nightly.yml",
+    ".github/workflows/release.yml",
+)
 IMAGE: Final = re.compile(
-    r"^(?P<before>ARG \w*BASE=|\s+(?:image|\w+_IMAGE): (?:\$\{\w+:-)?)"
+    r"^(?P<before>ARG \w*BASE=|\s+\"?(?:image|\w+_IMAGE)\"?: (?:\"|\$\{\w+:-)?)"
     r"(?P<tagged>[\w./-]+:[\w.-]+)(?P<digest>@sha256:[0-9a-f]{64}\b)?",
     re.MULTILINE,
 )

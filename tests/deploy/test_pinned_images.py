@@ -1,4 +1,4 @@
-"""A release builds on images by digest: `scripts/pin_images.py` writes them, and refuses a tag without one."""
+"""Images of others are named by digest: `scripts/pin_images.py` writes them, and refuses a tag without one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,26 @@ import pytest
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = ("deploy/Dockerfile", "deploy/compose.yaml", ".github/workflows/release.yml")
+FILES = (
+    "deploy/Dockerfile",
+    "deploy/compose.yaml",
+    ".github/workflows/release.yml",
+    ".github/workflows/ci.yml",
+    ".github/workflows/nightly.yml",
+    ".devcontainer/devcontainer.json",
+)
 BUILDERS = ("moby/buildkit:buildx-stable-1", "docker/buildkit-syft-scanner:stable-1")
 DIGEST = "sha256:" + "0f" * 32
 TAGGED = re.compile(r"[\w.-]+:[\w.-]+@sha256:[0-9a-f]{64}")
+NAMED = re.compile(
+    r"""^(?:ARG\ \w*BASE=|FROM\ |.*\buses:\ docker://|\s*-?\ *"?(?:image|\w+_IMAGE)"?:\s+)["']?(?:\$\{\w+:-)?"""
+    r"""(?P<image>[\w./-]+[\w.@:/-]*)""",
+    re.MULTILINE,
+)
+"""What a Dockerfile, Compose, a workflow or a development container names as an image, but for a variable."""
+OURS = re.compile(r"noetl-stream$|build$")
+"""The image that is built here, and the stage of its build."""
+NAMING = re.compile(r"Dockerfile|compose[^/]*\.ya?ml$|^deploy/compose/|^\.github/|^\.devcontainer/|^\.ci/")
 
 
 @pytest.fixture
@@ -40,12 +56,40 @@ def pin(checkout: Path, *arguments: str, says: str = DIGEST) -> subprocess.Compl
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PATH": path})
 
 
+def test_every_image_of_others_in_the_repository_is_named_by_digest() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    named = {
+        (name, found["image"])
+        for name in tracked.stdout.splitlines()
+        if NAMING.search(name)
+        for found in NAMED.finditer((ROOT / name).read_text())
+        if not OURS.match(found["image"])
+    }
+    assert {name for name, _ in named} >= set(FILES)
+    assert not {f"{name}: {image}" for name, image in named if not TAGGED.search(image)}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "FROM debian:13",
+        "ARG OTHER_BASE=debian:13",
+        "    image: ${OTHER_IMAGE:-debian:13}",
+        "      OTHER_IMAGE: debian:13",
+        '  "image": "debian:13",',
+        "      - uses: docker://debian:13",
+    ],
+)
+def test_a_line_that_names_an_image_is_known_as_such(line: str) -> None:
+    named = NAMED.search(line)
+    assert named and named["image"] == "debian:13"
+
+
 def test_a_release_is_refused_while_an_image_is_named_by_its_tag_alone(checkout: Path) -> None:
     refused = pin(checkout, "--check")
     assert refused.returncode == 1
     for image in (
         "python:3.11-slim",
-        "python:3.11",
         "python:3.11-bookworm",
         "nats:2.15-alpine",
         "postgres:18",
@@ -60,7 +104,7 @@ def test_digests_are_written_behind_the_tags_and_again_when_the_tags_have_moved(
         assert pin(checkout, says=digest).returncode == 0
         assert pin(checkout, "--check").returncode == 0
         found = [image for name in FILES for image in TAGGED.findall((checkout / name).read_text())]
-        assert len(found) == 7 and all(image.endswith(f"@{digest}") for image in found)
+        assert len(found) == 10 and all(image.endswith(f"@{digest}") for image in found)
     services = YAML(typ="safe").load(checkout / FILES[1])["services"]
     assert services["nats"]["image"] == f"${{NATS_IMAGE:-nats:2.15-alpine@{digest}}}"
 
