@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -13,7 +14,9 @@ from collections.abc import (
     Coroutine,
     Hashable,
     Iterable,
+    Iterator,
 )
+from itertools import count
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -168,6 +171,94 @@ async def set_within(event: asyncio.Event, timeout_s: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+Queued = Callable[[], contextlib.AbstractContextManager[None]]
+"""A context that is entered while a task waits."""
+
+SPARE_PART: Final = 8
+"""The places for each spare one, rounded up."""
+
+
+def spare_of(most: int) -> int:
+    """Returns the number of spare places beside that many."""
+    return -(-most // SPARE_PART)
+
+
+class Capacity:
+    """Up to ``most`` places for tasks. Further ones wait: the next place goes to the namespace that has the fewest, and
+    there to the task that came first.
+
+    Args:
+        spare: Further places, each for a namespace that has none: long tasks of one do not hold up all others.
+    """
+
+    def __init__(self, most: int, spare: int = 0) -> None:
+        self.most = most
+        self._spare = spare
+        self._busy: Counter[str] = Counter()
+        self._queues: dict[str, dict[int, asyncio.Future[None]]] = {}
+        self._numbers = count()
+
+    @property
+    def busy(self) -> int:
+        """The number of places taken."""
+        return self._busy.total()
+
+    @property
+    def waiting(self) -> int:
+        """The number of waiting tasks."""
+        return sum(not turn.done() for queue in self._queues.values() for turn in queue.values())
+
+    def is_full(self, namespace: str = "") -> bool:
+        """Whether the next task of a namespace would wait."""
+        spare = 0 if self._busy[namespace] else self._spare
+        return self.busy >= self.most + spare
+
+    @contextlib.asynccontextmanager
+    async def place(self, queued: Queued = contextlib.nullcontext, namespace: str = "") -> AsyncIterator[None]:
+        """Holds a place for a task of a namespace during the context; ``queued`` is entered while it waits."""
+        if self.is_full(namespace):
+            with queued():
+                await self._turn(namespace)
+        else:
+            self._busy[namespace] += 1
+        try:
+            yield
+        finally:
+            self._leave(namespace)
+
+    async def _turn(self, namespace: str) -> None:
+        """Waits for a place, which is taken then."""
+        number, turn = next(self._numbers), asyncio.get_running_loop().create_future()
+        queue = self._queues.setdefault(namespace, {})
+        queue[number] = turn
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # the place was given in the same moment
+                self._leave(namespace)
+            raise
+        finally:
+            del queue[number]
+            if not queue:
+                del self._queues[namespace]
+
+    def _leave(self, namespace: str) -> None:
+        self._busy[namespace] -= 1
+        if not self._busy[namespace]:
+            del self._busy[namespace]
+        fitting = [(self._busy[one], *head, one) for one, head in self._heads() if not self.is_full(one)]
+        if fitting:
+            _, _, turn, chosen = min(fitting, key=lambda found: found[:2])
+            self._busy[chosen] += 1
+            turn.set_result(None)
+
+    def _heads(self) -> Iterator[tuple[str, tuple[int, asyncio.Future[None]]]]:
+        """Yields the first waiting task of each namespace, by its number."""
+        for namespace, queue in self._queues.items():
+            if head := next(((number, turn) for number, turn in queue.items() if not turn.done()), None):
+                yield namespace, head
 
 
 class SharedLoads(Generic[Key, Result]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from noetl_stream.adapters.evaluation import pool as evaluation_pool
 from noetl_stream.adapters.evaluation.child import MAX_MEMORY_BYTES
 from noetl_stream.adapters.evaluation.pool import EvaluationPool
 from noetl_stream.engine.choices import Choice, Rendering, ask, decode_answers
@@ -59,6 +61,26 @@ async def test_several_work_at_once_up_to_the_limit() -> None:
         answers = [decode_answers(answer) for answer in await asyncio.gather(*work)]
         assert len(children()) == 2
     assert [answer.chosen["result"].values for answer in answers] == [[number] for number in range(6)]
+
+
+async def test_what_a_namespace_asks_does_not_keep_another_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered, asked, let_go = evaluation_pool.exchange, asyncio.Queue[bytes](), asyncio.Event()
+
+    async def held(process: Process, questions: bytes) -> bytes:
+        asked.put_nowait(questions)
+        if b"loud" in questions:
+            await let_go.wait()
+        return await answered(process, questions)
+
+    monkeypatch.setattr(evaluation_pool, "exchange", held)
+    async with pool(max_processes=2) as evaluator:
+        of_loud = question("{{ ctx.n }}", n="loud")
+        loud = [asyncio.create_task(evaluator.evaluate(of_loud, "loud")) for _ in range(3)]
+        assert [await asked.get() for _ in loud[1:]] == [of_loud, of_loud]
+        answers = decode_answers(await evaluator.evaluate(question("{{ ctx.n }}", n=1), "quiet"))
+        assert answers.chosen["result"].values == [1] and asked.get_nowait() != of_loud and asked.empty()
+        let_go.set()
+        await asyncio.gather(*loud)
 
 
 async def test_a_process_that_evaluates_too_long_is_killed_and_replaced() -> None:

@@ -40,10 +40,12 @@ class HeldEvaluator:
     def __init__(self) -> None:
         self.released = asyncio.Event()
         self.asked: list[bytes] = []
+        self.namespaces: set[str] = set()
         self.errors: list[Exception] = []
 
-    async def evaluate(self, questions: bytes) -> bytes:
+    async def evaluate(self, questions: bytes, namespace: str = "") -> bytes:
         self.asked.append(questions)
+        self.namespaces.add(namespace)
         if self.errors:
             raise self.errors.pop(0)
         await self.released.wait()
@@ -65,7 +67,7 @@ async def test_other_executions_go_on_while_templates_are_evaluated(stage: Stage
     assert (row.status, row.looks_into) == ("running", "evaluation")
     evaluator.released.set()
     assert (await stage.ended(heavy)).status == "completed"
-    assert len(evaluator.asked) == 1
+    assert (len(evaluator.asked), evaluator.namespaces) == (1, {"simulation"})
 
 
 async def test_other_executions_go_on_while_a_workload_is_compared(stage: Stage) -> None:

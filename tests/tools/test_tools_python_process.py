@@ -115,6 +115,20 @@ async def test_tasks_beyond_the_bound_wait_and_say_for_what(home: Home, tool: Py
     assert (capacity.busy, capacity.waiting, seen[1:]) == (0, 0, ["begun"])
 
 
+async def test_long_tasks_of_a_namespace_leave_a_place_to_another(home: Home, tool: PythonTool, make_call: Any) -> None:
+    call = make_call({"code": CALL_HOME + "home.recv(1)", "args": {"path": home.path}})
+    loud = [asyncio.create_task(tool.run(replace(call, namespace="loud"))) for _ in range(3)]
+    ends = [(await home.calls.get())[2] for _ in loud[1:]]
+    quiet = asyncio.create_task(tool.run(replace(call, namespace="quiet")))
+    (await home.calls.get())[2].write(b"x")
+    await quiet
+    assert (tool.capacity.busy, tool.capacity.waiting) == (2, 1)
+    for end in ends:
+        end.write(b"x")
+    (await home.calls.get())[2].write(b"x")
+    await asyncio.gather(*loud)
+
+
 async def test_the_operator_says_how_many_run_at_once() -> None:
     tool = PythonTool(ChildSettings(python_children=7))
     assert tool.capacity.most == 7

@@ -6,8 +6,11 @@ from typing import Protocol
 
 
 class Evaluator(Protocol):
-    async def evaluate(self, questions: bytes) -> bytes:
+    async def evaluate(self, questions: bytes, namespace: str = "") -> bytes:
         """The answers to these questions, both as JSON (:mod:`noetl_stream.engine.choices`).
+
+        Args:
+            namespace: Who asks: no namespace keeps all others waiting.
 
         Raises:
             EvaluationEnded: the work took too long or too much memory.

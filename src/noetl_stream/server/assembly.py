@@ -244,7 +244,10 @@ class ServerParts:
         keys = ports.capabilities.object_keys
         originals = Originals(ports.store, ports.log, plans, keys)
         self.waits = Waits(
-            ports.store, ports.blobs, ports.evaluator, ports.clock, plans, originals, keys=keys, nudge=self.reader.nudge
+            *(ports.store, ports.blobs, ports.evaluator, ports.clock, plans, originals),
+            keys=keys,
+            nudge=self.reader.nudge,
+            namespace_of=self.namespace_of,
         )
         self.timers = AggregateTimers(self._owns)
         self.triggers = WatchingTriggers(ports.store, ports.page_url)

@@ -4,59 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Final, Protocol, runtime_checkable
 
+from noetl_stream.concurrency import Capacity
 from noetl_stream.telemetry.measures import Metric
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 
 WAITING: Final = Metric(
     "gauge", "noetl_worker_tasks_waiting", "Tasks that wait for others of their kind to end.", ("kind",)
 )
-
-
-Queued = Callable[[], AbstractContextManager[None]]
-"""A context that is entered while a task waits."""
-
-
-class Capacity:
-    """Up to ``most`` places for tasks; further tasks wait in order of arrival.
-
-    Attributes:
-        busy: The number of places taken.
-        waiting: The number of waiting tasks.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.busy = self.waiting = 0
-        self._slots = asyncio.Semaphore(most)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the next task would wait."""
-        return self._slots.locked()
-
-    @asynccontextmanager
-    async def place(self, queued: Queued) -> AsyncIterator[None]:
-        """Holds a place for a task during the context; ``queued`` is entered while it waits."""
-        if self.is_full:
-            self.waiting += 1
-            try:
-                with queued():
-                    await self._slots.acquire()
-            finally:
-                self.waiting -= 1
-        else:
-            await self._slots.acquire()
-        self.busy += 1
-        try:
-            yield
-        finally:
-            self.busy -= 1
-            self._slots.release()
 
 
 @runtime_checkable
@@ -74,8 +32,8 @@ class Places(Capacity):
         what: The name of a place, for messages: ``database connection``.
     """
 
-    def __init__(self, most: int, what: str) -> None:
-        super().__init__(most)
+    def __init__(self, most: int, what: str, spare: int = 0) -> None:
+        super().__init__(most, spare)
         self._what = what
 
     @contextlib.asynccontextmanager
@@ -91,7 +49,7 @@ class Places(Capacity):
         async with contextlib.AsyncExitStack() as holding:
             try:
                 async with asyncio.timeout(timeout_s):
-                    await holding.enter_async_context(self.place(partial(self._wait_notice, call)))
+                    await holding.enter_async_context(self.place(partial(self._wait_notice, call), call.namespace))
             except TimeoutError:
                 message = f"no {self._what} within {timeout_s:g} s ({self.most} in use)"
                 raise ToolFailure.of("timeout", message, retryable=True) from None

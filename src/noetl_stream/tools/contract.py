@@ -199,6 +199,8 @@ class ToolCall(msgspec.Struct, frozen=True):
         idempotency_key: The same for every redelivery of this attempt (DESIGN §2 promise).
         trust_domain: The same for runs of one playbook, in one version, for one principal. Runs of different domains
             must not share a process.
+        namespace: The namespace of the execution: tasks of one wait for those of another at no bound that they share
+            longer than their turn takes. Empty if unknown.
         scope: Read-only ``workload``, ``ctx``, ``iter``, ``execution_id`` for kinds with ``reads_scope``.
         credential: Resolves a credential name to text, such as a DSN, or a JSON mapping. Raises :class:`ToolFailure`
             with kind ``credential``.
@@ -240,6 +242,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     attributes: dict[str, str | int] = {}
     data: DataStore = NoData()
     bundle: str = ""
+    namespace: str = ""
     read_bundle: Callable[[], Awaitable[bytes]] = no_bundle
 
 

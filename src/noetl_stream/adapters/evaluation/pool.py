@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from noetl_stream.adapters.evaluation.child import HEADER_BYTES
-from noetl_stream.concurrency import end_tasks
+from noetl_stream.concurrency import Capacity, end_tasks, spare_of
 from noetl_stream.engine.choices import answer_json
 from noetl_stream.errors import EvaluationEnded, Unreachable
 
@@ -25,16 +25,16 @@ _PROGRAM: Final = (
 
 
 class EvaluationPool:
-    """Runs up to ``max_processes`` processes, one set of questions each; others wait in order of arrival."""
+    """Runs up to ``max_processes`` processes, and a spare one for namespaces without, for a set of questions each."""
 
     def __init__(self, max_processes: int = MAX_PROCESSES, max_s: float = MAX_S) -> None:
-        self._slots: Final = asyncio.Semaphore(max_processes)
+        self._capacity: Final = Capacity(max_processes, spare_of(max_processes))
         self._max_s: Final = max_s
         self._idle: Final[list[Process]] = []
         self._working: Final[set[asyncio.Task[bytes]]] = set()
 
-    async def evaluate(self, questions: bytes) -> bytes:
-        task = asyncio.create_task(self._evaluate(questions))
+    async def evaluate(self, questions: bytes, namespace: str = "") -> bytes:
+        task = asyncio.create_task(self._evaluate(questions, namespace))
         self._working.add(task)
         try:
             return await task
@@ -46,12 +46,12 @@ class EvaluationPool:
         while self._idle:
             await _kill(self._idle.pop())
 
-    async def _evaluate(self, questions: bytes) -> bytes:
-        async with self._slots:
+    async def _evaluate(self, questions: bytes, namespace: str) -> bytes:
+        async with self._capacity.place(namespace=namespace):
             process = self._idle_process() or await _start()
             try:
                 async with asyncio.timeout(self._max_s):
-                    answers = await _exchange(process, questions)
+                    answers = await exchange(process, questions)
             except TimeoutError:
                 await _kill(process)
                 raise EvaluationEnded(f"the templates of one decision took more than {self._max_s:g} s") from None
@@ -78,7 +78,7 @@ class MemoryEvaluator:
     def __init__(self) -> None:
         self.answered = 0
 
-    async def evaluate(self, questions: bytes) -> bytes:
+    async def evaluate(self, questions: bytes, namespace: str = "") -> bytes:
         await asyncio.sleep(0)
         self.answered += 1
         return answer_json(questions)
@@ -87,7 +87,7 @@ class MemoryEvaluator:
         """Does nothing: the evaluator holds nothing."""
 
 
-async def _exchange(process: Process, questions: bytes) -> bytes:
+async def exchange(process: Process, questions: bytes) -> bytes:
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(len(questions).to_bytes(HEADER_BYTES, "big"))
     process.stdin.write(questions)

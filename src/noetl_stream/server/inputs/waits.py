@@ -139,7 +139,9 @@ class Waits:
         *,
         keys: DerivedKeys,
         nudge: Callable[[], None],
+        namespace_of: Callable[[str], str],
     ) -> None:
+        self._namespace_of = namespace_of
         self._store = store
         self._blobs = blobs
         self._evaluator = evaluator
@@ -316,8 +318,8 @@ class Waits:
         try:
             answers = Answers()
             if questions is not None:
-                body = codec.encode(questions)
-                found = await self._until_reached("templates", lambda: self._evaluator.evaluate(body))
+                body, namespace = codec.encode(questions), self._namespace_of(state.path)
+                found = await self._until_reached("templates", lambda: self._evaluator.evaluate(body, namespace))
                 answers = decode_answers(found)
             fact = EvaluationFinished(asked.position, answers.chosen, answers.reference)
         except (EvaluationEnded, *VALUE_FAULTS) as error:

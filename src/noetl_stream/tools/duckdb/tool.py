@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import Field, field_validator, model_validator
 
+from noetl_stream.concurrency import spare_of
 from noetl_stream.playbook.kinds.spec import CodeProblem, KindSpec
 from noetl_stream.playbook.plan import TablePlan
 from noetl_stream.sealing.data_references import PARQUET, Column
@@ -185,7 +186,7 @@ class DuckdbTool:
         self._folders = self._settings.duckdb_folders
         self.scratch_folders = ScratchFolders(self._settings.max_scratch_bytes)
         self._pools = ConnectionPools(Egress(self._settings.egress))
-        self._places = Places(MAX_TASKS, "DuckDB process")
+        self._places = Places(MAX_TASKS, "DuckDB process", spare_of(MAX_TASKS))
         self._turns: WeakValueDictionary[str, Places] = WeakValueDictionary()
         launcher = Launcher(_child_settings(self._settings), server="noetl_stream.tools.duckdb.child")
         self._processes = DuckdbProcesses(launcher)

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Final
 
-from noetl_stream.tools.capacity import Capacity, Queued
+from noetl_stream.concurrency import Capacity, spare_of
 from noetl_stream.tools.children.launcher import Launcher
 from noetl_stream.tools.children.messages import ANSWER_S
 from noetl_stream.tools.contract import ToolFailure, WorkerUnfit
@@ -20,7 +20,8 @@ MAX_WHY_CHARS: Final = 500
 
 
 class ChildPool:
-    """Runs up to ``max_children`` children, each with a job or a shared process; other jobs wait in order of arrival.
+    """Runs up to ``max_children`` children, and spare ones for namespaces without one, each with a job or a shared
+    process; other jobs wait for their turn.
 
     Attributes:
         capacity: The running and waiting jobs.
@@ -31,7 +32,7 @@ class ChildPool:
     def __init__(self, launcher: Launcher, *, max_children: int, answer_s: float = ANSWER_S) -> None:
         self._launcher = launcher
         self._max_children = max_children
-        self.capacity = Capacity(max_children)
+        self.capacity = Capacity(max_children, spare_of(max_children))
         self._answer_s = answer_s
         self._idle: list[Child] = []
         self._busy: set[Child] = set()
@@ -57,7 +58,7 @@ class ChildPool:
         if job.shares and job.domain is not None:
             return await self._run_shared(job, job.domain)
         for _ in range(_TRIES):
-            async with self._child(job.domain, job.imports, job.queued) as child:
+            async with self._child(job) as child:
                 try:
                     return await child.run(job)
                 except NotBegun:
@@ -99,13 +100,13 @@ class ChildPool:
             fitting = (
                 shared for shared, its_domain in self._shared.items() if its_domain == domain and shared.takes_jobs
             )
-            shared = next(fitting, None) or self._share(domain, job.imports)
+            shared = next(fitting, None) or self._share(job, domain)
             with contextlib.suppress(NotBegun):
                 return await shared.run(job)
         raise WorkerUnfit(f"the process that runs share died {_TRIES} times before this one had begun")
 
-    def _share(self, domain: str, imports: Imports) -> SharedProcess:
-        shared = SharedProcess(self._child(domain, imports), self.capacity)
+    def _share(self, job: PythonJob, domain: str) -> SharedProcess:
+        shared = SharedProcess(self._child(job._replace(queued=contextlib.nullcontext)), self.capacity)
         self._shared[shared] = domain
         shared.life.add_done_callback(lambda _: self._forget(shared))
         return shared
@@ -115,14 +116,12 @@ class ChildPool:
         self.killed += shared.has_failed
 
     @contextlib.asynccontextmanager
-    async def _child(
-        self, domain: str | None, imports: Imports, queued: Queued = contextlib.nullcontext
-    ) -> AsyncIterator[Child]:
-        """Yields a child that is ready, and holds a place."""
-        if self.capacity.is_full and (resting := next((one for one in self._shared if one.rests), None)):
+    async def _child(self, job: PythonJob) -> AsyncIterator[Child]:
+        """Yields a child that is ready for the job, and holds a place."""
+        if self.capacity.is_full(job.namespace) and (resting := next((one for one in self._shared if one.rests), None)):
             resting.end()
-        async with self.capacity.place(queued):
-            child = await self._ready_child(domain, imports)
+        async with self.capacity.place(job.queued, job.namespace):
+            child = await self._ready_child(job.domain, job.imports)
             try:
                 yield child
             finally:
@@ -169,7 +168,7 @@ class ChildPool:
         return found
 
     async def _start(self, domain: str | None, imports: Imports) -> Child:
-        if len(self) >= self._max_children:
+        if self._idle and len(self) >= self._max_children:
             self._end(self._idle.pop(0))  # the one that was unused for longest
         child = await Child.start(self._launcher, domain, self._answer_s, imports)
         self.started += 1

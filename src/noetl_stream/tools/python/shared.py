@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.tools.capacity import Capacity
+from noetl_stream.concurrency import Capacity
 from noetl_stream.tools.children.frames import HEADER_BYTES, add_length
 from noetl_stream.tools.contract import WorkerUnfit
 from noetl_stream.tools.python.line import CANCEL_S
@@ -104,7 +104,11 @@ class SharedProcess:
         if self._rest_end is not None:
             self._rest_end.cancel()
         try:
-            with contextlib.nullcontext() if self._opened.done() or not self._capacity.is_full else job.queued():
+            with (
+                contextlib.nullcontext()
+                if self._opened.done() or not self._capacity.is_full(job.namespace)
+                else job.queued()
+            ):
                 unfit = await asyncio.shield(self._opened)
         except asyncio.CancelledError:
             self._forget(number)

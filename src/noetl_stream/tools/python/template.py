@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from noetl_stream.concurrency import Queued
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.json import codec
-from noetl_stream.tools.capacity import Queued
 from noetl_stream.tools.child_process import CapturedOutput, Heard, ignore_output
 from noetl_stream.tools.children.frames import HEADER_BYTES, add_length
 from noetl_stream.tools.children.launcher import ChildProcess, Launcher
@@ -103,6 +103,7 @@ class PythonJob(NamedTuple):
         program: The code and the name of its file; or no code and a function.
         domain: Children are shared only by jobs with the same text; ``None``: not at all.
         heard: Called with the output as it arrives.
+        namespace: Whose turn it is for one of the places.
         queued: A context entered while the job waits for a child.
         beat: Called with the details of each heartbeat.
         shares: Whether it runs in the process that other such jobs of its domain share.
@@ -116,6 +117,7 @@ class PythonJob(NamedTuple):
     max_result_bytes: int
     domain: str | None
     heard: Heard
+    namespace: str = ""
     queued: Queued = contextlib.nullcontext
     beat: Callable[[Any], None] = ignore_heartbeat
     shares: bool = False

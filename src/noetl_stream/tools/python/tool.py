@@ -15,13 +15,14 @@ from typing import Annotated, Any, Final
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from noetl_stream.concurrency import Capacity
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import CodeProblem, KindSpec
 from noetl_stream.settings.children import PYTHON_CHILDREN_VARIABLE, ChildSettings, EnvironmentSettings
 from noetl_stream.settings.tools import DEFAULT_MAX_SCRATCH_BYTES, ToolSettings
 from noetl_stream.telemetry.measures import Metric, Reading
 from noetl_stream.template.runtime.scope import SHADOWABLE
-from noetl_stream.tools.capacity import WAITING, Capacity
+from noetl_stream.tools.capacity import WAITING
 from noetl_stream.tools.cgroups import memory_words
 from noetl_stream.tools.children.launcher import ENVIRONMENT, Launcher
 from noetl_stream.tools.children.messages import ANSWER_S
@@ -363,6 +364,7 @@ class PythonTool:
                     knobs.max_result_bytes,
                     None if scratch else self._domain(call, imports),
                     heard,
+                    namespace=call.namespace,
                     queued=queued,
                     beat=call.beat,
                     shares=knobs.python_shared and not is_debugged,

@@ -287,6 +287,7 @@ class Attempts:
             task=task.name,
             attempt=progress.attempt,
             trust_domain=f"{command.digest} {command.principal}",
+            namespace=command.share.namespace,
             scope=seen,
             credential=secrets.credential,
             describe_credential=secrets.describe,
