@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import subprocess
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
@@ -23,6 +25,8 @@ from noetl_stream.model.events import Evaluated
 from noetl_stream.model.json import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.template import Scope, compile_template
+from noetl_stream.tools.children.landlock import landlock_version
+from noetl_stream.tools.children.seccomp import filters_calls
 
 
 def question(template: str, limits: Limits = DEFAULT_LIMITS, **ctx: Any) -> bytes:
@@ -136,3 +140,47 @@ async def test_an_evaluator_gets_no_environment_and_no_open_file(
             assert (place / "environ").read_bytes() == b""
             assert sorted(path.name for path in (place / "fd").iterdir()) == ["0", "1", "2"]
             assert (place / "cwd").resolve() == Path("/")
+
+
+REACHES = """
+import json, os, socket, sys
+sys.path[:] = json.loads(sys.argv[1])
+from noetl_stream.adapters.evaluation.child import confine_self
+confine_self()
+tries = {
+    "reads a file of the server's user": lambda: open(sys.argv[2]).read(),
+    "reads the environment of the server": lambda: open(f"/proc/{os.getppid()}/environ").read(),
+    "lists a folder": lambda: os.listdir(os.path.dirname(sys.argv[2])),
+    "writes a file": lambda: open(sys.argv[2], "w"),
+    "starts a process": os.fork,
+    "becomes another program": lambda: os.execv("/bin/true", ["true"]),
+    "signals the server": lambda: os.kill(os.getppid(), 0),
+    "makes a connection": socket.socket,
+    "makes a Unix socket": lambda: socket.socket(socket.AF_UNIX),
+    "imports a module late": lambda: __import__("wave"),
+}
+def try_it(one):
+    try:
+        one()
+        return True
+    except OSError:
+        return False
+print(json.dumps([name for name, one in tries.items() if try_it(one)]))
+"""
+
+
+@pytest.mark.skipif(landlock_version() == 0 or not filters_calls(), reason="needs Landlock, and a filter of calls")
+def test_code_that_escaped_from_a_template_would_reach_nothing_of_its_user(tmp_path: Path) -> None:
+    (tmp_path / "gateway.token").write_text("s3cret")
+    words = [sys.executable, "-I", "-c", REACHES, json.dumps(sys.path), tmp_path / "gateway.token"]
+    ended = subprocess.run(words, capture_output=True, text=True, env={})
+    assert json.loads(ended.stdout) == ["imports a module late"], ended.stderr
+
+
+@pytest.mark.skipif(not filters_calls(), reason="needs a filter of calls")
+async def test_a_process_is_confined_before_it_answers() -> None:
+    async with pool() as evaluator:
+        await evaluator.evaluate(question("{{ 1 }}"))
+        (child,) = children()
+        status = (Path("/proc") / str(child.pid) / "status").read_text().split()
+        assert [status[status.index(name) + 1] for name in ("NoNewPrivs:", "Seccomp:")] == ["1", "2"]

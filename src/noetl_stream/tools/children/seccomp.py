@@ -122,6 +122,27 @@ REFUSED: Final = (
     _call("vhangup", 153, 58),
 )
 
+TO_OTHERS: Final = (
+    _call("fork", 57, None),
+    _call("vfork", 58, None),
+    _call("clone", 56, 220),
+    _call("execve", 59, 221),
+    _call("execveat", 322, 281),
+    _call("kill", 62, 129),
+    _call("tkill", 200, 130),
+    _call("tgkill", 234, 131),
+    _call("rt_sigqueueinfo", 129, 138),
+    _call("rt_tgsigqueueinfo", 297, 240),
+    _call("pidfd_open", 434, 434),
+    _call("pidfd_send_signal", 424, 424),
+    _call("socket", 41, 198),
+    _call("socketpair", 53, 199),
+    _call("shmget", 29, 194),
+    _call("msgget", 68, 186),
+    _call("mq_open", 240, 180),
+)
+"""The calls by which a process starts others, signals them or talks to them; threads are among those it starts."""
+
 _SHARED, _ANONYMOUS = 0x01, 0x20
 _SMALL_BYTES: Final = 8192
 
