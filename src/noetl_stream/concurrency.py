@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections import Counter
 from collections.abc import (
     AsyncGenerator,
@@ -25,6 +26,9 @@ Item = TypeVar("Item")
 
 AT_ONCE: Final = 16
 CANCEL_AGAIN_S: Final = 1.0
+
+SWITCH_S: Final = 0.001
+"""The time for which a busy thread may hold the interpreter before each step of the loop; Python's default is 5 ms."""
 
 MANY_BYTES: Final = 128 * 1024
 """The size in bytes that takes a few milliseconds to decode or encode."""
@@ -65,6 +69,11 @@ async def begun(pieces: AsyncGenerator[Item, None]) -> AsyncIterator[Item]:
 async def beside(work: Callable[[], Result], size: int, many: int = MANY_BYTES) -> Result:
     """Returns the result of ``work``, which reads this many bytes; many are read in another thread. Raises its own."""
     return work() if size < many else await asyncio.to_thread(work)
+
+
+def let_loop_switch_soon() -> None:
+    """Makes a busy thread leave the interpreter to the loop after :data:`SWITCH_S`."""
+    sys.setswitchinterval(SWITCH_S)
 
 
 def start_among(tasks: set[asyncio.Task[Result]], work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:

@@ -17,6 +17,7 @@ from gateway_stage import AS_ADMIN, GatewayStage
 from yarl import URL
 
 from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.concurrency import SWITCH_S
 from noetl_stream.errors import NotFound, TooBusy, UsageError
 from noetl_stream.gateway.http.budgets import (
     AT_ONCE_S,
@@ -26,7 +27,6 @@ from noetl_stream.gateway.http.budgets import (
     QUERY_TIME_AT_ONCE_S,
     QUICK_AT_ONCE_S,
     SHARED_S,
-    SWITCH_S,
     CallerPace,
     MeteredThreads,
     ProcessorBudgets,

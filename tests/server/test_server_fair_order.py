@@ -209,7 +209,19 @@ async def test_ticks_that_costly_requests_of_one_namespace_fill_let_others_have_
     stage.start_server()
     await stage.until(lambda: ("loud", "patch-7") in stage.tables.requests)
     ticks = [ids for ids in ticks if ids]
-    assert "quiet" in ticks[1] and len(ticks) == 3
+    assert "quiet" in ticks[0] and len(ticks) == 9, "each of the large ones has a tick of its own"
+
+
+async def test_large_messages_of_one_namespace_alone_share_ticks(stage: Stage) -> None:
+    await stage.request("loud", "request-loud", ONE_STEP, path="loud/work")
+    for number in range(12):
+        fact = CtxPatched(f"patch-{number}", patch={"big": "x" * 900_000} if number % 6 == 0 else {"n": number})
+        await stage.requests.publish(Request("loud", fact.request_id, fact))
+    ticks: list[int] = []
+    stage.store.before_commit = lambda tick: ticks.append(len(tick.requests))
+    stage.start_server()
+    await stage.until(lambda: ("loud", "patch-11") in stage.tables.requests)
+    assert min(ticks) >= 3, "each would be alone if another namespace waited"
 
 
 async def test_a_message_of_the_inbox_does_not_wait_for_the_hundreds_of_another_namespace(stage: Stage) -> None:

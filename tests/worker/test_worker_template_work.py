@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from worker_stage import Stage
 
+from noetl_stream.concurrency import Capacity
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.template import Budget, ExpressionError, Scope, compile_template
 from noetl_stream.worker.command.attempt import render_inputs
@@ -32,11 +34,11 @@ class Watched(Mapping[str, Any]):
         return len(self._namespaces)
 
 
-async def rendered_in(text: str) -> tuple[Any, set[int]]:
+async def rendered_in(text: str, turns: Capacity | None = None) -> tuple[Any, set[int]]:
     """The value of a template, and the threads that evaluated it."""
     namespaces = Watched(ctx={"n": 20_000})
     template = compile_template({"value": text}, namespaces=frozenset({"ctx"}), bindings={})
-    inputs = await render_inputs(template, Scope(namespaces, budget=Budget(10_000)))
+    inputs = await render_inputs(template, Scope(namespaces, budget=Budget(10_000)), turns or Capacity(1), "test")
     return inputs["value"], namespaces.threads
 
 
@@ -48,6 +50,16 @@ async def test_heavy_inputs_are_rendered_in_a_thread() -> None:
     value, threads = await rendered_in("{{ range(ctx.n) | sum }}")
     assert value == 199_990_000
     assert len(threads - {threading.get_ident()}) == 1
+
+
+async def test_heavy_inputs_wait_for_their_turn_and_cheap_ones_do_not() -> None:
+    turns = Capacity(1)
+    async with turns.place(namespace="loud"):
+        heavy = asyncio.create_task(rendered_in("{{ range(ctx.n) | sum }}", turns))
+        await asyncio.sleep(0)
+        assert (turns.waiting, heavy.done()) == (1, False)
+        assert (await rendered_in("{{ ctx.n + 1 }}", turns))[0] == 20_001
+    assert (await heavy)[0] == 199_990_000
 
 
 async def test_the_limits_of_a_rendering_hold_there_too() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache, partial
@@ -15,13 +14,13 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from noetl_stream import __version__
-from noetl_stream.concurrency import end_tasks, first_done
+from noetl_stream.concurrency import end_tasks, first_done, let_loop_switch_soon
 from noetl_stream.errors import UsageError
 from noetl_stream.gateway.access.audit import Auditor
 from noetl_stream.gateway.access.authentication import Network, SignIns
 from noetl_stream.gateway.access.guard import AccessGuard
 from noetl_stream.gateway.access.scoped import Scopes
-from noetl_stream.gateway.http.budgets import SWITCH_S, MeteredThreads
+from noetl_stream.gateway.http.budgets import MeteredThreads
 from noetl_stream.gateway.http.connections import HttpConnection, HttpConnections
 from noetl_stream.gateway.http.idempotency import IdempotentCalls
 from noetl_stream.gateway.http.inputs import BodyReader
@@ -162,7 +161,7 @@ class Gateway:
             UsageError: it cannot listen there.
         """
         asyncio.get_running_loop().set_default_executor(MeteredThreads())
-        sys.setswitchinterval(SWITCH_S)
+        let_loop_switch_soon()
         runner = web.AppRunner(self._application, shutdown_timeout=self._drain_s)
         await runner.setup()
         assert runner.server is not None

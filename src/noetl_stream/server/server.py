@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from noetl_stream.concurrency import end_tasks, result_until
+from noetl_stream.concurrency import end_tasks, let_loop_switch_soon, result_until
 from noetl_stream.errors import (
     Fenced,
     NewerFormat,
@@ -116,6 +116,7 @@ class Server(ServerParts):
             JournalConflict: a tick cannot be committed, and no execution is to blame. Leases are then left to expire,
                 as after a defect, so that the next owner can tell a crash from a departure (PROTOCOL §5 *Poison*).
         """
+        let_loop_switch_soon()
         opening = until_reached(self.ports.clock, self._look_at_stores, self._note_waiting)
         if await result_until(opening, self._stopping.wait()) is None:
             return

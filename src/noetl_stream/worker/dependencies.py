@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from noetl_stream.concurrency import Capacity
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.blobs import Blobs, ObjectsByAddress
@@ -79,6 +80,7 @@ class Dependencies:
     Attributes:
         max_result_bytes: The upper bound of the knobs ``max_…_bytes`` of one task.
         objects: Access to objects outside NATS.
+        rendering: The turns of heavy templates, in threads that hold the interpreter while the loop waits for it.
     """
 
     worker: str
@@ -96,6 +98,7 @@ class Dependencies:
     pages: Pages = field(default_factory=Pages)
     stored_bytes: StoredBytes = field(default_factory=StoredBytes)
     schemas: Schemas = field(default_factory=Schemas)
+    rendering: Capacity = field(default_factory=lambda: Capacity(1))
     counts: WorkerCounts = field(default_factory=WorkerCounts)
     tracing: Tracing | None = None
     objects: ObjectsByAddress | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import noetl_stream
-from noetl_stream.concurrency import end_tasks, first_done
+from noetl_stream.concurrency import end_tasks, first_done, let_loop_switch_soon
 from noetl_stream.errors import NotReady, PayloadRefused, StoreMissing
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, ChildUse, MemoryUse, WorkerPresence
@@ -145,6 +145,7 @@ class Worker:
         Raises:
             NotReady: The worker could no longer work, and has drained itself.
         """
+        let_loop_switch_soon()
         opening = self._background("open", self._open())
         try:
             if await first_done([opening], self._draining.wait()):

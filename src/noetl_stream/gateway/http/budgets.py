@@ -95,9 +95,6 @@ SHARED_S: Final = 2.0
 
 ASK_LESS: Final = "ask less often, or for less; cancel, pause and patch are still accepted"
 
-SWITCH_S: Final = 0.001
-"""The time for which a busy thread may hold the interpreter at each step of an answer; Python's default is 5 ms."""
-
 
 @dataclass(slots=True)
 class _SpentTime:

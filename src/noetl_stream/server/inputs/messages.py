@@ -34,6 +34,22 @@ since more of them are probably as costly.
 """
 
 
+SHARED_TICK_BYTES: Final = 512 * 1024
+"""The most bytes of messages, but for a single one, that a turn takes while namespaces compete: what is written for
+large ones holds up those behind them.
+"""
+
+
+def _within_bytes(messages: Sequence[ReportedMessage]) -> int:
+    """Returns how many of these messages fit into :data:`SHARED_TICK_BYTES`, one at least."""
+    total = 0
+    for number, message in enumerate(messages):
+        total += len(message.body)
+        if total > SHARED_TICK_BYTES and number:
+            return number
+    return len(messages)
+
+
 def without_messages(rest: Sequence[ReportedMessage], bodies: Bodies) -> Bodies:
     """Returns ``bodies`` without the messages in ``rest``, which a later tick folds."""
     left = {message.sequence for message in rest}
@@ -176,8 +192,9 @@ class Messages(InputSource[ReportedMessage]):
         folded = {lease.id: lease.last_seq for lease in parts.ownership}
         own = [one for one in arrived if one.sequence > folded.get(one.partition, one.sequence)]
         most, few = parts.states.at_once, min(parts.states.at_once, FEW_AT_ONCE)
-        is_contested = len(own) > few and self._order.is_contested(own)
-        is_unfair = self._has_left_some or is_contested or len(own) > most
+        is_heavy = sum(len(one.body) for one in own) > SHARED_TICK_BYTES
+        is_contested = (is_heavy or len(own) > few) and self._order.is_contested(own)
+        is_unfair = self._has_left_some or is_heavy or is_contested or len(own) > most
         ordered = self._order.sort(own) if is_unfair else own
         if is_contested or (ordered is not own and self._order.is_contested(ordered[:3])):
             parts.competition.note()
@@ -186,6 +203,8 @@ class Messages(InputSource[ReportedMessage]):
         self._is_costly = self._has_left_some = False
         self._waiting = {} if ordered is own else {message.sequence: message.partition for message in own}
         count = min(most, self._loaded_at_once(ordered) if self._executions.evicted_count else len(own))
+        if is_heavy and parts.competition.is_on:
+            count = _within_bytes(ordered[:count])
         parts.reader.restore(ordered[count:])
         return ordered[:count]
 

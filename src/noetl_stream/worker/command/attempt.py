@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from noetl_stream.concurrency import Capacity
 from noetl_stream.engine.attributes import MAX_CHARS, MISSING, attributes_of
 from noetl_stream.engine.pipeline import visit_of
 from noetl_stream.engine.runner.lanes import RunTask
@@ -202,7 +203,15 @@ class Attempts:
             ToolFailure: kind ``credential``: a secret cannot be resolved.
         """
         scope = self._scope.for_inputs(action.task, action.progress, action.iteration, secrets)
-        return await when_loaded(partial(render_inputs, action.task.inputs, scope), self._results)
+        return await when_loaded(partial(self._render, action.task.inputs, scope), self._results)
+
+    async def _render(self, template: Template, scope: Scope) -> dict[str, Any]:
+        return await render_inputs(template, scope, self._dependencies.rendering, self._command.share.namespace)
+
+    async def evaluate(self, work: Callable[[], Any]) -> Any:
+        """Evaluates heavy templates of the pipeline as those of inputs are."""
+        async with self._dependencies.rendering.place(namespace=self._command.share.namespace):
+            return await asyncio.to_thread(work)
 
     async def _named_attributes(self, action: RunTask) -> dict[str, Any]:
         """Returns the attributes of the attempt's span that the playbook names, without secrets."""
@@ -227,7 +236,7 @@ class Attempts:
         task = action.task
         scope = self._scope.for_inputs(task, action.progress, action.iteration)
         try:
-            rendered = await when_loaded(partial(render_inputs, timeouts, scope), self._results)
+            rendered = await when_loaded(partial(self._render, timeouts, scope), self._results)
         except ExpressionError as error:
             raise ToolFailure.of("expression_error", f"the timeout of task {task.label}: {error}") from error
         for part, value in rendered.items():
@@ -439,13 +448,14 @@ async def when_loaded(evaluate: Callable[[], Awaitable[Value]], results: RunResu
                 await one.load()
 
 
-async def render_inputs(template: Template, scope: Scope) -> dict[str, Any]:
-    """Renders the template; heavy work is done in a thread, so that other commands continue."""
+async def render_inputs(template: Template, scope: Scope, turns: Capacity, namespace: str) -> dict[str, Any]:
+    """Renders the template; heavy work is done in a thread, in turns of namespaces, so that other commands continue."""
     inputs: dict[str, Any]
     try:
         inputs = render(template, scope)
     except OverBudget:
-        inputs = await asyncio.to_thread(render, template, msgspec.structs.replace(scope, budget=None))
+        async with turns.place(namespace=namespace):
+            inputs = await asyncio.to_thread(render, template, msgspec.structs.replace(scope, budget=None))
     return inputs
 
 

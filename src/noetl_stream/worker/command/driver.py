@@ -113,7 +113,7 @@ class Driver:
             case LoadPage():
                 return await _or_error(self._results.page(action.page))
             case Evaluate():
-                return await asyncio.to_thread(action.work)
+                return await self._attempts.evaluate(action.work)
             case StorePage():
                 return await _or_error(self._results.store(await encoded(action.items)))
             case Withdraw():
