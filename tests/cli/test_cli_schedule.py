@@ -64,7 +64,7 @@ def test_a_wrong_schedule_and_another_document_are_refused(playbook: Callable[..
     wrong = playbook(SCHEDULE.replace("30 2", "30 25"), "wrong.yaml")
     found = noetl("schedule", "preview", wrong)
     assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr.startswith(f"{wrong}:6:11: error[invalid_cron]: not a cron expression: bad hour\n")
+    assert found.stderr.startswith(f"{wrong}:6:11: error[invalid_cron]: not a cron expression: bad hour `25`\n")
     assert "not a schedule" in one_clear_line(noetl("schedule", "preview", one_step))
 
 

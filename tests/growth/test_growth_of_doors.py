@@ -15,6 +15,7 @@ from multidict import CIMultiDict, CIMultiDictProxy, MultiDict
 
 from effort import in_gate
 from noetl_stream.cli.base.output import columns_of, print_documents
+from noetl_stream.concurrency import Capacity
 from noetl_stream.gateway.http.inputs import read_parameters
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.http.routes import route_of
@@ -212,7 +213,7 @@ def values_to_load(source: Callable[[list[str]], Any]) -> Door:
             secrets = TaskSecrets(cast(RunSecrets, SimpleNamespace(entries=steps, resolve=resolve)))
             scope = Scope({"keychain": secrets, "steps": steps}, loaded)
             rendering = when_loaded(
-                partial(render_inputs, template, scope), cast(RunResults, SimpleNamespace(load=load))
+                partial(render_inputs, template, scope, Capacity(1), ""), cast(RunResults, SimpleNamespace(load=load))
             )
             with pytest.raises(StopIteration):
                 rendering.send(None)

@@ -127,6 +127,9 @@ ERROR_KINDS: dict[str, str] = {
 }
 """The stable error kinds, with their meanings. A playbook may compare ``outcome.error.kind`` with any of them."""
 
+NOT_UNDONE: Final = "not_undone"
+"""The error kind of an execution that undoes another one and could not undo all of it."""
+
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """The error of a task, a step or an execution. ``kind`` is one of :data:`ERROR_KINDS` or a plugin's own."""

@@ -11,12 +11,9 @@ from noetl_stream.engine.state import Compensable, Execution, due_ms
 from noetl_stream.model import events
 from noetl_stream.model.events import Fact, Token, TokenEnqueued
 from noetl_stream.model.ids import derive, timer_of, undoing_of
-from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.outcome import NOT_UNDONE, ErrorInfo, Outcome
 from noetl_stream.model.status import EndStatus
 from noetl_stream.playbook.plan import CompensationPlan, Plan, UndoneEnd, compensation_of
-
-NOT_UNDONE: Final = "not_undone"
-"""The error kind of an execution that undoes another one and could not undo all of it."""
 
 TOOK_TOO_LONG: Final = "undoing took longer than executor.spec.policy.compensation.timeout_s"
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.decide.closing import NOT_UNDONE
 from noetl_stream.engine.state import Execution, StepRun
 from noetl_stream.model.events import CancelRequested, ToleratedFailures
-from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.outcome import NOT_UNDONE, ErrorInfo
 from noetl_stream.model.rights import covers
 from noetl_stream.operations.executions.reading.documents import error_of, tolerated_text
 from noetl_stream.operations.why.journal import LONG_EVENTS, Failed, JournalHistory, Routed

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from noetl_stream.engine.decide.closing import NOT_UNDONE
 from noetl_stream.engine.effects import SendMessage, ended_message
 from noetl_stream.model.aggregates import is_aggregate
 from noetl_stream.model.events import ChildFinished, ExecutionRequested, Origin, Parent
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import FORMAT, InboxMessage
-from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.outcome import NOT_UNDONE, ErrorInfo, Outcome
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.stores.store import InboxItem
 from noetl_stream.server.assembly import ServerParts
