@@ -180,8 +180,14 @@ async def test_a_whole_table_is_not_kept(temporary: Path) -> None:
 
 async def test_a_whole_table_is_kept_for_tasks_that_wait_for_it(temporary: Path) -> None:
     files, (part, *_) = await Table.made(temporary)
-    folders = ScratchFolders()
-    await asyncio.gather(*(fetch(folders, files, replace(part, rows=6)) for _ in range(3)))
+    folders, together = ScratchFolders(), asyncio.Barrier(3)
+
+    async def fetch_together() -> None:
+        async with folders.folder() as scratch:
+            await together.wait()
+            await scratch.fetch(files, replace(part, rows=6), "t.parquet")
+
+    await asyncio.gather(*(fetch_together() for _ in range(3)))
     assert files.fetched == 1
     await folders.close()
 
