@@ -308,6 +308,21 @@ class CommandQueueConformance:
         await until_it_is([QueuedPool("big", 0, 4, 1), QueuedPool("small", 1, 0, 0, {5: 1})], queue.pools)
         await source.close()
 
+    async def test_a_pool_without_a_worker_is_listed_beside_one_whose_leased_commands_were_withdrawn(
+        self, queue: CommandQueue
+    ) -> None:
+        source = await source_of(queue, "big")
+        await issue(queue, command("c1", pool="big"), command("c2", pool="big"))
+        await take(source, 2)
+        await source.close()
+        await queue.withdraw([("run-1", "c1"), ("run-1", "c2")])
+        await issue(queue, command("c9", pool="small"))
+
+        async def queued() -> dict[str, int]:
+            return {pool.pool: pool.queued for pool in await queue.pools()}
+
+        await until_it_is({"big": 0, "small": 1}, queued, timeout_s=20)  # the lease is 30 s
+
     async def test_what_waits_longest_in_a_pool_is_the_oldest_that_no_worker_was_given(
         self, queue: CommandQueue
     ) -> None:

@@ -52,6 +52,8 @@ PURGES_AT_ONCE = 64
 PASSED_OVER_AT_ONCE = 1_000
 """The number of commands passed over by consumers that are issued again at once."""
 LOOKUP_AGAIN_AFTER_S = 0.5
+SCANNED_COMMANDS = 10_000
+"""The length up to which the queue is scanned whenever its pools are listed."""
 
 _ALREADY_THERE = "maximum messages per subject exceeded"
 
@@ -227,8 +229,9 @@ class NatsCommandQueue(OutboxPort):
         return (await stream_info(self._connection, COMMANDS)).state.last_seq
 
     async def pools(self) -> list[QueuedPool]:
-        """Lists the pools' consumers. A pool that never had a worker has no consumer: the queue is scanned if it has
-        commands that no consumer counts.
+        """Lists the pools' consumers. A pool that never had a worker has no consumer: the queue is scanned if it is
+        short, or has commands that no consumer counts. What consumers count as leased alone would not do: withdrawn
+        commands stay in it until their lease ends.
         """
         found: dict[str, QueuedPool] = {}
         waiting: dict[str, Counter[int]] = defaultdict(Counter)
@@ -248,7 +251,7 @@ class NatsCommandQueue(OutboxPort):
             return [found[pool] for pool in sorted(found)]
         state = (await stream_info(self._connection, COMMANDS, {"subjects_filter": FENCES})).state
         stored = state.messages - len(state.subjects or {})
-        if stored > sum(pool.queued + pool.given for pool in found.values()):
+        if stored <= SCANNED_COMMANDS or stored > sum(pool.queued + pool.given for pool in found.values()):
             stored_in = Counter([place_in_queue(subject) async for subject in self._subjects()])
             for (pool, priority), count in stored_in.items():
                 if pool not in found:
