@@ -317,6 +317,7 @@ class CommandQueueConformance:
         await source.close()
         await queue.withdraw([("run-1", "c1"), ("run-1", "c2")])
         await issue(queue, command("c9", pool="small"))
+        assert set(await queue.present()) == {"c9"}
 
         async def queued() -> dict[str, int]:
             return {pool.pool: pool.queued for pool in await queue.pools()}
