@@ -9,6 +9,8 @@ from server_stage import ONE_STEP, Stage
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.model.rights import namespace_of
+from noetl_stream.server.inputs.fair_queue import UnfoldedMessages
 from noetl_stream.server.inputs.reader import Backlog, PartitionReader
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
@@ -97,7 +99,7 @@ async def test_a_defect_in_a_reader_stops_the_server_with_that_error(stage: Stag
 async def test_all_waits_for_messages_share_one_alarm() -> None:
     clock = ManualClock()
     log = StagedBroker(clock).event_log
-    reader = PartitionReader(log, clock)
+    reader = PartitionReader(log, clock, UnfoldedMessages(lambda _: None, namespace_of))
     await reader.add(range(PARTITIONS), after=0)
     for number in range(5):
         await log.publish_request(EXECUTION, f"request-{number}", b"{}")

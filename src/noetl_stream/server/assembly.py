@@ -33,7 +33,7 @@ from noetl_stream.server.aggregates.stream_readers import StreamReaders
 from noetl_stream.server.answers.capabilities import Capabilities
 from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.formats import Formats
-from noetl_stream.server.inputs.fair_order import Competition
+from noetl_stream.server.inputs.fair_queue import Competition, UnfoldedMessages
 from noetl_stream.server.inputs.inbox import CatchingUp, Inbox
 from noetl_stream.server.inputs.reader import BATCH_MESSAGES, PartitionReader
 from noetl_stream.server.inputs.waits import Originals, Waits
@@ -240,7 +240,10 @@ class ServerParts:
         self.times = times
         self.states = states
         self.counts = ServerCounts()
-        self.reader = PartitionReader(ports.log, ports.clock)
+        self.unfolded = UnfoldedMessages(
+            lambda id: self.executions.state(id), lambda path: self.shares.namespace_of(path)
+        )
+        self.reader = PartitionReader(ports.log, ports.clock, self.unfolded)
         keys = ports.capabilities.object_keys
         originals = Originals(ports.store, ports.log, plans, keys)
         self.waits = Waits(

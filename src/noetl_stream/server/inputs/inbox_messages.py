@@ -15,7 +15,7 @@ from noetl_stream.model.status import ENDED
 from noetl_stream.ports.stores.store import InboxItem
 from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.inputs.execution_starter import ExecutionStarter
-from noetl_stream.server.inputs.fair_order import FairOrder
+from noetl_stream.server.inputs.fair_queue import FairQueue
 from noetl_stream.server.inputs.inbox import FEW_AT_ONCE, MOST_AT_ONCE
 from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.ticks.commit import Committer
@@ -33,7 +33,7 @@ class InboxMessages(InputSource[InboxItem]):
         super().__init__(parts, committer)
         self._executions = parts.executions
         self._starter = ExecutionStarter(parts)
-        self._order = FairOrder[InboxItem](parts.executions.state, parts.shares.namespace_of)
+        self._waiting = FairQueue[InboxItem](parts.executions.state, parts.shares.namespace_of)
         self._has_left_some = False
 
     async def take(self) -> Sequence[InboxItem]:
@@ -48,13 +48,14 @@ class InboxMessages(InputSource[InboxItem]):
         if len(items) <= FEW_AT_ONCE and not self._has_left_some:
             return items
         self._has_left_some = False
-        ordered = self._order.sort(items)
-        if is_contested := self._order.is_contested(items):
+        self._waiting.clear()
+        self._waiting.add(items)
+        if is_contested := self._waiting.is_contested:
             parts.competition.note()
         most = FEW_AT_ONCE if is_contested else MOST_AT_ONCE
         if len(items) > most:
             self.restore(items[most:])
-        return ordered[:most]
+        return self._waiting.take(most)
 
     async def fold(self, inputs: Sequence[InboxItem]) -> Sequence[InboxItem]:
         rest: Sequence[InboxItem] = ()

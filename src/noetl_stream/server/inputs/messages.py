@@ -16,10 +16,9 @@ from noetl_stream.model.messages import AggregateRequest, ClientMessage, Reporte
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.streams.event_log import ReportedMessage
-from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.inputs.execution_starter import ExecutionStarter
-from noetl_stream.server.inputs.fair_order import FairOrder
+from noetl_stream.server.inputs.fair_queue import Position, size_of
 from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.memory.execution_cache import LOADED_AT_ONCE, CachedExecution, ExecutionCache
 from noetl_stream.server.ticks.commit import Committer
@@ -54,11 +53,6 @@ def without_messages(rest: Sequence[ReportedMessage], bodies: Bodies) -> Bodies:
     """Returns ``bodies`` without the messages in ``rest``, which a later tick folds."""
     left = {message.sequence for message in rest}
     return [one for one in bodies if one[0].sequence not in left]
-
-
-def without_unsigned(bodies: Bodies, signer: RequestSigner) -> Bodies:
-    """Returns ``bodies`` without requests that neither a gateway nor the local operator has signed (PROTOCOL §7)."""
-    return [one for one in bodies if not isinstance(one[1], ClientMessage) or signer.is_signed(one[0].body)]
 
 
 async def without_repeated(bodies: Bodies, store: Store, starts_may_repeat: bool = False) -> Bodies:
@@ -178,11 +172,10 @@ class Messages(InputSource[ReportedMessage]):
         self._executions = parts.executions
         self._store = parts.ports.store
         self._starter = ExecutionStarter(parts)
-        self._order = FairOrder[ReportedMessage](parts.executions.state, parts.shares.namespace_of)
+        self._unfolded = parts.unfolded
         self._is_costly = False
-        self._has_left_some = False
-        self._waiting: dict[int, int] = {}
-        """The partitions of unfolded messages, by sequence; empty while all are folded in order."""
+        self._checked: dict[int, tuple[ReportedMessage, ReportedBody]] = {}
+        """The messages that the last tick has left, with their bodies, by sequence. They need not be verified again."""
 
     async def take(self) -> Sequence[ReportedMessage]:
         """Returns the arrived messages that a turn folds; waits for one until a timer is due."""
@@ -191,22 +184,33 @@ class Messages(InputSource[ReportedMessage]):
         arrived = await parts.reader.take(parts.timers.next_in_s(parts.waits.now_ms(), wait_s))
         folded = {lease.id: lease.last_seq for lease in parts.ownership}
         own = [one for one in arrived if one.sequence > folded.get(one.partition, one.sequence)]
-        most, few = parts.states.at_once, min(parts.states.at_once, FEW_AT_ONCE)
-        is_heavy = sum(len(one.body) for one in own) > SHARED_TICK_BYTES
-        is_contested = (is_heavy or len(own) > few) and self._order.is_contested(own)
-        is_unfair = self._has_left_some or is_heavy or is_contested or len(own) > most
-        ordered = self._order.sort(own) if is_unfair else own
-        if is_contested or (ordered is not own and self._order.is_contested(ordered[:3])):
-            parts.competition.note()
-        if self._is_costly or parts.competition.is_on:
-            most = few
-        self._is_costly = self._has_left_some = False
-        self._waiting = {} if ordered is own else {message.sequence: message.partition for message in own}
-        count = min(most, self._loaded_at_once(ordered) if self._executions.evicted_count else len(own))
-        if is_heavy and parts.competition.is_on:
-            count = _within_bytes(ordered[:count])
-        parts.reader.restore(ordered[count:])
-        return ordered[:count]
+        self._unfolded.note_read(own)
+        is_costly, self._is_costly = self._is_costly, False
+        return own if self._fits(own, is_costly) else self._next_in_turn(own, is_costly)
+
+    def _fits(self, own: Sequence[ReportedMessage], is_costly: bool) -> bool:
+        """Returns whether a turn folds all that is there, so that no namespace waits for another."""
+        most = self._parts.states.at_once
+        if self._unfolded or len(own) > most or self._executions.evicted_count:
+            return False
+        if size_of(own) > SHARED_TICK_BYTES:
+            return False
+        is_short = len(own) <= FEW_AT_ONCE
+        return is_short or not (is_costly or self._parts.competition.is_on or self._unfolded.would_be_contested(own))
+
+    def _next_in_turn(self, own: Sequence[ReportedMessage], is_costly: bool) -> Sequence[ReportedMessage]:
+        """Adds messages to those that wait, and takes what a turn folds."""
+        unfolded, competition = self._unfolded, self._parts.competition
+        unfolded.add(own)
+        if unfolded.is_contested:
+            competition.note()
+        is_short, is_heavy = is_costly or competition.is_on, unfolded.size > SHARED_TICK_BYTES
+        taken = unfolded.take(min(self._parts.states.at_once, FEW_AT_ONCE) if is_short else self._parts.states.at_once)
+        count = self._loaded_at_once(taken) if self._executions.evicted_count else len(taken)
+        if is_heavy and competition.is_on:
+            count = _within_bytes(taken[:count])
+        unfolded.restore(taken[count:])
+        return taken[:count]
 
     async def fold(self, inputs: Sequence[ReportedMessage]) -> Sequence[ReportedMessage]:
         try:
@@ -226,12 +230,10 @@ class Messages(InputSource[ReportedMessage]):
             )
             fold.tick.answer(body.request_id, body.execution_id, answer, IN_NO_JOURNAL)
         fold.tick.moved = self._moved([one])
-        self._waiting.pop(one.sequence, None)
+        self._unfolded.note_folded([one])
 
     def restore(self, inputs: Sequence[ReportedMessage]) -> None:
-        """Makes the next turn fold the waiting messages in a fair order: some of them have filled a tick."""
-        self._has_left_some = True
-        self._parts.reader.restore(inputs)
+        self._unfolded.restore(inputs)
 
     def execution_of(self, one: ReportedMessage) -> str:
         return one.execution_id
@@ -252,8 +254,7 @@ class Messages(InputSource[ReportedMessage]):
 
     async def _fold(self, own: Sequence[ReportedMessage], *, starts_may_repeat: bool) -> Sequence[ReportedMessage]:
         fold = self._parts.new_fold()
-        bodies: Bodies = [(message, body) for message in own if (body := fold.decode(message)) is not None]
-        signed = without_unsigned(bodies, self._parts.ports.signer)
+        bodies, signed = self._decode(own, fold)
         folded = await without_repeated(signed, self._store, starts_may_repeat)
         await self._prepare(folded, fold.tick)
         count = fold.fold_messages(folded)
@@ -262,6 +263,7 @@ class Messages(InputSource[ReportedMessage]):
         if count < len(folded):
             cut = own.index(folded[count][0])
             own, rest = own[:cut], own[cut:]
+            self._checked = {one[0].sequence: one for one in folded[count:]}
             bodies, signed = without_messages(rest, bodies), without_messages(rest, signed)
             fold.tick.leave_letters(rest)
         left = {message.sequence for message in rest}
@@ -274,26 +276,33 @@ class Messages(InputSource[ReportedMessage]):
             await reject_unreadable(own, self._store, fold.tick)
         fold.tick.moved = self._moved(own)
         await self.commit(fold)
-        for message in own if self._waiting else ():
-            del self._waiting[message.sequence]
+        self._unfolded.note_folded(own)
         return rest
 
-    def _moved(self, folded: Sequence[ReportedMessage]) -> dict[int, tuple[int, int]]:
-        """Returns the cursors of partitions after a tick: before the first message that waits (PROTOCOL §2 *Turns of
-        namespaces*).
+    def _decode(self, own: Sequence[ReportedMessage], fold: Fold) -> tuple[Bodies, Bodies]:
+        """Returns the messages that can be decoded, and those of them that are no requests, or are signed by a gateway
+        or the local operator (PROTOCOL §7).
         """
-        if not self._waiting:
-            return {message.partition: (message.sequence, message.at_ms) for message in folded}
-        done = {message.sequence for message in folded}
-        first: dict[int, int] = {}
-        for sequence, partition in self._waiting.items():
-            if sequence not in done:
-                first[partition] = min(sequence, first.get(partition, sequence))
+        checked, self._checked = self._checked, {}
+        bodies: list[tuple[ReportedMessage, ReportedBody]] = []
+        signed: list[tuple[ReportedMessage, ReportedBody]] = []
+        for message in own:
+            before = checked.get(message.sequence)
+            if before is not None and before[0] is message:
+                bodies.append(before)
+                signed.append(before)
+            elif (body := fold.decode(message)) is not None:
+                bodies.append((message, body))
+                if not isinstance(body, ClientMessage) or self._parts.ports.signer.is_signed(message.body):
+                    signed.append((message, body))
+        return bodies, signed
+
+    def _moved(self, folded: Sequence[ReportedMessage]) -> dict[int, Position]:
+        """Returns the cursors of partitions after a tick; that of a partition may stay where it is."""
         touched = {message.partition for message in folded}
         moved = {lease.id: (lease.last_seq, lease.last_ms) for lease in self._parts.ownership if lease.id in touched}
-        for message in sorted(folded, key=lambda message: message.sequence):
-            if message.sequence < first.get(message.partition, message.sequence + 1):
-                moved[message.partition] = max(moved[message.partition], (message.sequence, message.at_ms))
+        for partition, position in self._unfolded.cursors(folded).items():
+            moved[partition] = max(position, moved.get(partition, position))
         return moved
 
     async def _prepare(self, bodies: Bodies, tick: PendingTick) -> None:

@@ -8,19 +8,19 @@ another server.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from operator import attrgetter
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.event_log import EventLog, EventReader, ReportedMessage
+from noetl_stream.server.inputs.fair_queue import UnfoldedMessages, size_of
 
 BATCH_MESSAGES = 512
 MAX_READERS = 4
 
 TAKE_BYTES = 8 * 1024 * 1024
-"""The bytes at which :meth:`PartitionReader.take` stops: a fold has its messages in memory several times."""
+"""The bytes of waiting messages beyond which :meth:`PartitionReader.take` returns no more."""
 
 
 class Backlog:
@@ -61,20 +61,24 @@ class PartitionConsumer:
     queued_bytes: int = 0
 
 
-Arrived = tuple[PartitionConsumer, list[ReportedMessage]] | Exception | None
-"""A batch of messages, a reader's error, or ``None`` for a nudge."""
+Arrived = tuple[PartitionConsumer, list[ReportedMessage], int] | Exception | None
+"""A batch of messages and its bytes, a reader's error, or ``None`` for a nudge."""
 
 
 class PartitionReader:
-    """Reads the owned partitions with one or more consumers. A broken one surfaces in :meth:`take`."""
+    """Reads the owned partitions with one or more consumers. A broken one surfaces in :meth:`take`.
 
-    def __init__(self, log: EventLog, clock: Clock) -> None:
+    Args:
+        unfolded: The messages that were taken and are not folded.
+    """
+
+    def __init__(self, log: EventLog, clock: Clock, unfolded: UnfoldedMessages) -> None:
         self._log = log
         self._clock = clock
+        self._unfolded = unfolded
         self._consumers: list[PartitionConsumer] = []
         self._consumer_of: dict[int, PartitionConsumer] = {}
         self._arrived: asyncio.Queue[Arrived] = asyncio.Queue(maxsize=8)
-        self._restored: list[ReportedMessage] = []
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_s = 0.0
 
@@ -98,7 +102,7 @@ class PartitionReader:
         """Stops returning messages of these partitions."""
         for partition in partitions:
             self._consumer_of.pop(partition, None)
-        self._restored = [message for message in self._restored if message.partition in self._consumer_of]
+        self._unfolded.drop(partitions)
         await self._close_idle()
 
     def reads(self, partition: int) -> bool:
@@ -109,29 +113,22 @@ class PartitionReader:
         if self._arrived.empty():
             self._arrived.put_nowait(None)
 
-    def restore(self, messages: Sequence[ReportedMessage]) -> None:
-        """Makes :meth:`take` return these messages, which it must have returned last, before all others."""
-        if messages:
-            self._restored = sorted([*messages, *self._restored], key=attrgetter("sequence"))
-
     async def take(self, timeout_s: float) -> list[ReportedMessage]:
-        """Returns the restored and arrived messages, fewer if they are large, in order for each partition. Waits if
-        there are none; returns none after ``timeout_s`` or earlier.
+        """Returns the arrived messages, fewer if those that wait are large, in order for each partition. Waits if there
+        are none and none waits; returns none after ``timeout_s`` or earlier.
 
         Raises:
             ReaderBroken: a reader may have missed messages. Any other error of a reader is raised unchanged.
         """
-        messages, self._restored = self._restored, []
-        is_alone = self._arrived.empty()
-        size = 0 if is_alone else _size_of(messages)
-        if not messages and is_alone:
+        messages: list[ReportedMessage] = []
+        size = self._unfolded.size
+        if not self._unfolded and self._arrived.empty():
             self._set_alarm(timeout_s)
-        arrived = self._next(size) if messages else await self._arrived.get()
+        arrived = self._next(size) if self._unfolded else await self._arrived.get()
         while arrived is not None:
             if isinstance(arrived, Exception):
                 raise arrived
-            consumer, batch = arrived
-            batch_size = _size_of(batch)
+            consumer, batch, batch_size = arrived
             consumer.queued -= 1
             consumer.queued_bytes -= batch_size
             messages += [message for message in batch if self._consumer_of.get(message.partition) is consumer]
@@ -147,20 +144,19 @@ class PartitionReader:
         """Returns, by partition, the sequence up to which all messages were returned; only of consumers with nothing
         queued.
 
-        A partition with restored messages is left out.
+        A partition with unfolded messages is left out.
         """
-        held = {message.partition for message in self._restored}
         return {
             partition: consumer.reader.high_water
             for partition, consumer in self._consumer_of.items()
-            if not consumer.queued and partition not in held
+            if not consumer.queued and partition not in self._unfolded.partitions
         }
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of messages that were read and not taken, or restored."""
+        """The bytes of messages that were read and wait."""
         queued = sum(consumer.reader.held_bytes + consumer.queued_bytes for consumer in self._consumers)
-        return queued + _size_of(self._restored)
+        return queued + self._unfolded.size
 
     @property
     def received(self) -> int:
@@ -180,7 +176,7 @@ class PartitionReader:
         """Closes all consumers and drops the messages that they had read."""
         consumers, self._consumers = self._consumers, []
         self._consumer_of.clear()
-        self._restored = []
+        self._unfolded.drop_all()
         if self._alarm is not None:
             await end_tasks([self._alarm])
         await _end(consumers)
@@ -212,15 +208,12 @@ class PartitionReader:
         try:
             while True:
                 batch = await consumer.reader.next_batch(BATCH_MESSAGES)
+                size = size_of(batch)
                 consumer.queued += 1
-                consumer.queued_bytes += _size_of(batch)
-                await self._arrived.put((consumer, batch))
+                consumer.queued_bytes += size
+                await self._arrived.put((consumer, batch, size))
         except Exception as error:  # a defect, too, must stop the server loudly instead of leaving it waiting
             await self._arrived.put(error)
-
-
-def _size_of(messages: Sequence[ReportedMessage]) -> int:
-    return sum(map(len, map(attrgetter("body"), messages)))
 
 
 async def _end(consumers: Collection[PartitionConsumer]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 from server_stage import ONE_STEP, Stage
@@ -18,7 +19,7 @@ from noetl_stream.model.rights import namespace_of
 from noetl_stream.ports.stores.store import InboxRow
 from noetl_stream.ports.streams.event_log import ReportedMessage
 from noetl_stream.server.assembly import StateBounds
-from noetl_stream.server.inputs.fair_order import FairOrder
+from noetl_stream.server.inputs.fair_queue import FairQueue, UnfoldedMessages
 from noetl_stream.server.inputs.inbox import MOST_AT_ONCE
 from noetl_stream.server.inputs.messages import FEW_AT_ONCE
 from noetl_stream.server.server import Server
@@ -40,8 +41,10 @@ def started(execution_id: str, path: str) -> Sent:
     return Sent(execution_id, codec.encode(Request(execution_id, "request", fact)))
 
 
-def fair_order() -> FairOrder[Sent]:
-    return FairOrder(lambda _: None, namespace_of)
+def queue_of(*waiting: Sent) -> FairQueue[Sent]:
+    queue = FairQueue[Sent](lambda _: None, namespace_of)
+    queue.add(waiting)
+    return queue
 
 
 def ids_of(sent: Sequence[Sent]) -> str:
@@ -50,24 +53,92 @@ def ids_of(sent: Sequence[Sent]) -> str:
 
 def test_inputs_of_namespaces_alternate_and_those_of_each_keep_their_order() -> None:
     loud = [started(f"l{n}", "loud/x") for n in range(4)]
-    waiting = [*loud, started("q1", "quiet/x"), Sent("q1"), started("o1", "other/x")]
-    assert ids_of(fair_order().sort(waiting)) == "l0 q1 o1 l1 q1 l2 l3"
+    queue = queue_of(*loud, started("q1", "quiet/x"), Sent("q1"), started("o1", "other/x"))
+    assert ids_of(queue.take(7)) == "l0 q1 o1 l1 q1 l2 l3"
+    assert (len(queue), queue.size) == (0, 0)
 
 
-def test_the_namespace_that_was_first_longest_ago_is_first() -> None:
-    order = fair_order()
-    waiting = [started("a1", "a/x"), started("b1", "b/x"), started("c1", "c/x")]
-    assert [ids_of(order.sort(waiting)) for _ in range(4)] == ["a1 b1 c1", "b1 c1 a1", "c1 a1 b1", "a1 b1 c1"]
+def test_the_namespace_whose_turn_was_longest_ago_is_next() -> None:
+    queue = queue_of(*(started(f"{name}{n}", f"{name}/x") for n in range(2) for name in "abc"))
+    assert [ids_of(queue.take(2)) for _ in range(3)] == ["a0 b0", "c0 a1", "b1 c1"]
+    queue.add([started("c3", "c/x"), started("b3", "b/x"), started("d3", "d/x")])
+    assert ids_of(queue.take(3)) == "d3 b3 c3"
 
 
-def test_inputs_of_one_namespace_stay_as_they_are() -> None:
-    waiting = [started(f"l{n}", f"loud/{n}") for n in range(4)]
-    assert fair_order().sort(waiting) is waiting
+def test_inputs_of_one_namespace_stay_in_order() -> None:
+    queue = queue_of(*(started(f"l{n}", f"loud/{n}") for n in range(4)))
+    assert not queue.is_contested
+    assert [ids_of(queue.take(3)) for _ in range(2)] == ["l0 l1 l2", "l3"]
 
 
 def test_inputs_whose_namespace_nobody_knows_have_one_turn_together() -> None:
-    waiting = [Sent("x1", b"no JSON"), Sent("x2"), started("a1", "a/x")]
-    assert ids_of(fair_order().sort(waiting)) == "x1 a1 x2"
+    queue = queue_of(Sent("x1", b"no JSON"), Sent("x2"), started("a1", "a/x"))
+    assert not queue.is_contested
+    assert ids_of(queue.take(3)) == "x1 a1 x2"
+
+
+def test_restored_inputs_are_before_those_of_their_namespace_that_wait() -> None:
+    queue = queue_of(*(started(f"{name}{n}", f"{name}/x") for n in range(3) for name in "ab"))
+    taken = queue.take(4)
+    queue.restore(taken[1:])
+    assert ids_of(taken) == "a0 b0 a1 b1"
+    assert ids_of(queue.take(5)) == "a1 b0 a2 b1 b2"
+
+
+def test_an_execution_keeps_its_place_when_its_namespace_becomes_known() -> None:
+    known: dict[str, Any] = {}
+    queue = FairQueue[Sent](known.get, namespace_of)
+    queue.add([Sent("x", b"1"), Sent("y", b"1")])
+    known["x"] = SimpleNamespace(path="a/x")
+    queue.add([started("z", "b/x"), Sent("x", b"2")])
+    bodies = [one.body for one in queue.take(4) if one.execution_id == "x"]
+    assert bodies == [b"1", b"2"]
+
+
+def unfolded(*messages: ReportedMessage) -> UnfoldedMessages:
+    found = UnfoldedMessages(lambda _: None, namespace_of)
+    found.note_read(messages)
+    return found
+
+
+def at(sequence: int, partition: int = 1) -> ReportedMessage:
+    return ReportedMessage(sequence, 1_000 + sequence, partition, f"run-{sequence}", b"{}", "noetl.events")
+
+
+def test_a_cursor_moves_up_to_the_first_message_that_is_not_folded() -> None:
+    five = [at(sequence) for sequence in range(1, 6)]
+    read = unfolded(*five, at(9, partition=2))
+    assert read.cursors(five[2:4]) == {}
+    read.note_folded(five[2:4])
+    assert read.cursors([five[0]]) == {1: (1, 1_001)}
+    read.note_folded([five[0]])
+    assert read.cursors([five[1], at(9, partition=2)]) == {1: (4, 1_004), 2: (9, 1_009)}
+    read.note_folded([five[1], at(9, partition=2)])
+    assert set(read.partitions) == {1}
+    read.note_folded([five[4]])
+    assert not read.partitions
+
+
+def test_a_message_that_was_noted_before_its_tick_still_moves_the_cursor() -> None:
+    first, second = at(1), at(2)
+    read = unfolded(first, second)
+    read.note_folded([first])
+    assert read.cursors([first]) == {1: (1, 1_001)}
+    read.note_folded([second])
+    assert read.cursors([second]) == {1: (2, 1_002)}
+
+
+def test_dropped_messages_are_neither_taken_nor_in_the_way() -> None:
+    kept, dropped = [at(1), at(4)], [at(2, partition=2), at(3, partition=2)]
+    read = unfolded(*kept, *dropped)
+    read.add([*kept, *dropped])
+    read.note_folded([dropped[1]])
+    read.drop({2})
+    assert (read.take(9), set(read.partitions)) == (kept, {1})
+    read.note_read([at(3, partition=2), at(5, partition=2)])
+    assert read.cursors([at(5, partition=2)]) == {}, "it is read again by the next owner, and not folded yet"
+    read.drop_all()
+    assert not read.partitions and not len(read) and not read.size
 
 
 async def flood(stage: Stage) -> list[str]:
@@ -144,6 +215,22 @@ async def test_a_request_waits_for_few_of_the_costly_ones_that_came_before_it(
     assert len(await begun_before(stage, "quiet-2")) <= 6
     stage.start_worker(64)
     assert [(await stage.ended(one)).status for one in [*loud, "quiet"]] == ["completed"] * (MANY + 1)
+
+
+async def test_messages_that_a_tick_leaves_are_not_decoded_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    loud = await flood(stage)
+    server, _, _ = stage.start_server()
+    slow_to_fold(server, stage.clock, 0.01, monkeypatch)
+    decoded: list[int] = []
+    decode = Fold.decode
+
+    def noted(fold: Fold, message: ReportedMessage) -> ReportedBody | None:
+        decoded.append(message.sequence)
+        return decode(fold, message)
+
+    monkeypatch.setattr(Fold, "decode", noted)
+    await begun_before(stage, loud[-1])
+    assert len(decoded) == len(set(decoded)) >= MANY
 
 
 @pytest.mark.parametrize("other", ["quiet/work", "loud/other", ""])
