@@ -6,7 +6,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.registry import kinds_of, load_tools
 from noetl_stream_files import operations, transfer
 from noetl_stream_files.places import is_match
+from noetl_stream_files.stores import Storage
 from noetl_stream_files.tool import FilesTool
 from object_storage import ACCESS_KEY, SECRET_KEY, ObjectStorage, object_storage
 from own_certificate import write_certificate
@@ -163,6 +164,32 @@ async def test_a_long_file_is_not_joined_over_one_that_came_meanwhile(
     monkeypatch.setattr(files.data, "read", while_another_writes)
     assert (await files.error(copy=source, to=target, **{"if": "absent"}))[0] == "conflict"
     assert await files.read(target) == CSV
+
+
+async def test_a_storage_that_cannot_drop_the_parts_of_a_file_does_not_hide_the_conflict(
+    files: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "WHOLE_BYTES", 5 << 20)
+    target, source = f"{files.bucket}/claim", await files.save(os.urandom(12 << 20))
+    read, writer = files.data.read, Storage.writer
+
+    async def while_another_writes(reference: Any) -> AsyncIterator[bytes]:
+        async for part in read(reference):
+            yield part
+        monkeypatch.setattr(files.data, "read", read)
+        await files.put(target)
+
+    @asynccontextmanager
+    async def with_lost_parts(*given: Any) -> AsyncIterator[Any]:
+        try:
+            async with writer(*given) as opened:
+                yield opened
+        except Exception:
+            raise FileNotFoundError("NoSuchUpload") from None
+
+    monkeypatch.setattr(files.data, "read", while_another_writes)
+    monkeypatch.setattr(Storage, "writer", with_lost_parts)
+    assert (await files.error(copy=source, to=target, **{"if": "absent"}))[0] == "conflict"
 
 
 async def test_a_task_that_is_cancelled_leaves_no_file(files: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

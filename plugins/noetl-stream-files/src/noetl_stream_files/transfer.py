@@ -155,10 +155,15 @@ async def _write(target: Target, body: Body, condition: str | None, run: str) ->
         message = f"{place}: a file may have {MAX_PART_BYTES * MAX_PARTS:,} bytes at most"
         raise ToolFailure.of("limit_exceeded", message)
     with failures_of(place):
-        async with storage.writer(path, attributes, mode, part) as writer:
-            async for piece in body.pieces:
-                await writer.write(piece)
-            await _mode(target, condition)
+        try:
+            async with storage.writer(path, attributes, mode, part) as writer:
+                async for piece in body.pieces:
+                    await writer.write(piece)
+                await _mode(target, condition)
+        except Exception as error:
+            if isinstance(error.__context__, ToolFailure):  # the storage has refused to drop the parts after it
+                raise error.__context__ from None
+            raise
 
 
 async def _mode(target: Target, condition: str | None) -> Any:
