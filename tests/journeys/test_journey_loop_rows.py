@@ -49,6 +49,12 @@ workflow:
         insert into batches_there (key, index) values (current_setting('noetl.idempotency_key'), $index)
       params: {{ index: "{{{{ iter.index }}}}" }}
       copy: {{ table: rows_there, from: "{{{{ part }}}}" }}
+      spec:
+        policy:
+          rules:  # a worker that is killed after the commit, and before its report, has loaded the batch
+            - when: "{{{{ outcome.status == 'error' and 'batches_there_pkey' in outcome.error.message }}}}"
+              then: {{ do: continue }}
+            - {{ when: "{{{{ outcome.status == 'error' }}}}", then: {{ do: fail }} }}
 """
 
 
