@@ -77,6 +77,9 @@ def place_of(pages: Sequence[Page], index: int) -> ItemPosition:
     return ItemPosition(page.reference, index - page.first)
 
 
+NOT_UNDONE: Final = "not_undone"
+"""The error kind of an execution that undoes another one and could not undo all of it."""
+
 ERROR_KINDS: dict[str, str] = {
     "exception": "the Python code raised an exception",
     "syntax": "the Python code, SQL or input text does not parse",
@@ -95,6 +98,7 @@ ERROR_KINDS: dict[str, str] = {
     "environment": "the environment that the task requires cannot be made here",
     "bundle_lost": "the packages of the playbook can no longer be read",
     "crashed": "the child process that ran the code died",
+    "disk_full": "the disk of the worker has no room left for what the task keeps there",
     "memory": "processes of the task were killed, since they used all the memory that the operator allows",
     "exit_status": "the command ended with an exit status other than 0",
     "not_found": "what the task names does not exist on the remote end",
@@ -118,17 +122,16 @@ ERROR_KINDS: dict[str, str] = {
     "join_unsatisfied": "fewer tokens can still arrive than the join needs",
     "child_failed": "the called playbook failed or was cancelled",
     "result_lost": "a result kept in the object store can no longer be read",
+    NOT_UNDONE: "what a called playbook has done could not all be undone",
     "quarantined": "the execution was set aside before it could begin",
     "rerun_refused": "the rerun does not match its original",
     "invalid_playbook": "the requested playbook is unknown here, or has errors",
+    "limit_reached": "no slot of a limit by key was free, and the playbook does not wait for one",
     "key_taken": "another execution of the playbook has the unique key",
     "invalid_workload": "the workload does not match the playbook's schema of it; `code` is the JSON pointer",
     "internal": "a defect in this project",
 }
 """The stable error kinds, with their meanings. A playbook may compare ``outcome.error.kind`` with any of them."""
-
-NOT_UNDONE: Final = "not_undone"
-"""The error kind of an execution that undoes another one and could not undo all of it."""
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
