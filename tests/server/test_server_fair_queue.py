@@ -124,8 +124,12 @@ def test_a_message_that_was_noted_before_its_tick_still_moves_the_cursor() -> No
     read = unfolded(first, second)
     read.note_folded([first])
     assert read.cursors([first]) == {1: (1, 1_001)}
+    read.note_folded([first])
+    assert read.cursors([second]) == {1: (2, 1_002)}
     read.note_folded([second])
     assert read.cursors([second]) == {1: (2, 1_002)}
+    read.note_read([first, second])
+    assert read.cursors([second]) == {}, "what was noted twice is not taken for folded when it comes again"
 
 
 def test_dropped_messages_are_neither_taken_nor_in_the_way() -> None:

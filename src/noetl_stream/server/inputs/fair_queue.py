@@ -232,7 +232,10 @@ class UnfoldedMessages(FairQueue[ReportedMessage]):
 
     def note_folded(self, folded: Collection[ReportedMessage]) -> None:
         """Notes that these messages are folded."""
-        self._passed.update([message.sequence for message in folded])
+        for message in folded:
+            unfolded = self._positions.get(message.partition)
+            if unfolded and message.sequence >= unfolded[0][0]:
+                self._passed.add(message.sequence)
         for partition in {message.partition for message in folded}:
             positions = self._positions.get(partition)
             while positions and positions[0][0] in self._passed:
