@@ -137,8 +137,8 @@ class FairQueue(Generic[T]):
         while line and len(taken) < most:
             namespace = line.popleft()
             queue = self._queues[namespace]
-            alone = 1 if line else min(most - len(taken), len(queue))
-            taken += [queue.popleft() for _ in range(alone)]
+            count = 1 if line else min(most - len(taken), len(queue))
+            taken += [queue.popleft() for _ in range(count)]
             if queue:
                 line.append(namespace)
             else:
@@ -189,8 +189,6 @@ def size_of(inputs: Iterable[Addressed]) -> int:
 Position: TypeAlias = tuple[int, int]
 """The sequence of a message in EVENTS, and its time in milliseconds."""
 
-_NOWHERE: Final[Sequence[Position]] = ()
-
 
 class UnfoldedMessages(FairQueue[ReportedMessage]):
     """The messages of EVENTS that were read and not folded: those that wait, and the positions of all, by partition."""
@@ -222,7 +220,7 @@ class UnfoldedMessages(FairQueue[ReportedMessage]):
         moved: dict[int, Position] = {}
         for message in folded:
             partition, place = message.partition, (message.sequence, message.at_ms)
-            positions = self._positions.get(partition, _NOWHERE)
+            positions = self._positions.get(partition)
             if not positions or place < positions[0]:  # a refused message, which is noted before it is committed
                 moved[partition] = max(place, moved.get(partition, place))
         for partition in {message.partition for message in folded}:
